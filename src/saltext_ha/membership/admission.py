@@ -58,7 +58,6 @@ class Admission:
     """
     Answers masters that are no members yet.
 
-    :param membership: the group that admits them.
     :param share: invitation → what to hand to a joining master besides the members (for instance
         the group's master key, if the invitation has ``share_master_key``).
     :param preview: invitation and position of the next part → what to tell a master that only asks
@@ -106,15 +105,15 @@ class Admission:
 
     async def certificates(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler: all certificates of this master, which are no secret. Each proves the next, so a
-        master that pinned a former certificate can take over the present one.
+        All certificates of this master, which are no secret. Each proves the next, so a master that
+        pinned a former certificate can take over the present one.
         """
         return {"certificates": list(self._membership.identity.chain)}
 
     async def renewed(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler: a caller shows all certificates of a master. They prove each other, so any caller
-        may bring them; certificates that do not follow from a pinned one are refused.
+        Take over the certificates of a master. They prove each other, so any caller may bring them;
+        those that do not follow from a pinned one are refused.
         """
         name, shown = payload.get("name"), payload.get("certificates")
         try:
@@ -126,18 +125,16 @@ class Admission:
 
     async def join(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler for a master with a token or the secret: admit it, and tell the members.
+        Admit a master with a token or the secret, and tell the members.
 
         :param host: the address from which the request came.
         :raises TokenError: the token or the proof is not valid.
-        :raises TrustError: the joiner's name or certificate cannot be taken, its URL does not reach
-            it, a key that the invitation promised does not exist, or this master's certificate has
-            changed meanwhile; nothing was changed.
-        :raises HaError: the file system hangs. The token may be used up by then: for that joiner,
-            which may ask again.
+        :raises TrustError: the joiner cannot be taken as it is, or not now; nothing was changed.
+        :raises HaError: the file system hangs; the joiner may ask again with the same token.
         """
         shown = self._membership.identity
-        joiner, invite = await self._on_disk(self._applicant, payload, host)
+        joiner, invite = await self._on_disk(self._entitled, payload, host)
+        await self._on_disk(self._check_joiner, joiner)
         unreachable = await self._try(joiner, payload)
         shared = await self._on_disk(self._let_in, joiner, invite, shown)
         point("invite.tell")
@@ -156,8 +153,7 @@ class Admission:
 
     async def plan(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler for a master with a token that asks what joining would do. This changes nothing, and
-        the token stays valid.
+        Tell a master with a token what joining would do; nothing changes, the token stays valid.
 
         :raises TokenError: the token is not valid.
         """
@@ -167,7 +163,8 @@ class Admission:
         joiner, invite = await self._on_disk(self._entitled, payload, host, after)
         refused = unreachable = ""
         try:
-            await self._on_disk(self._check, joiner, invite)
+            await self._on_disk(self._check_joiner, joiner)
+            await self._on_disk(self._share, invite)  # are the keys there that it promises?
             if not after:  # the first of many calls
                 unreachable = await self._try(joiner, payload)
         except TrustError as exc:
@@ -223,16 +220,9 @@ class Admission:
     # -- in that thread
 
     def _take_over(self, name: str, shown: object) -> bool:
-        """:meth:`.Trust.renew`: to read what any caller shows takes a while, too."""
         if not isinstance(shown, list) or len(shown) > MAX_FORMER + 1:
             raise TrustError("no list of certificates, or too many")
         return self._trust.renew(name, [read_certificate(pem)[0] for pem in shown])
-
-    def _applicant(self, payload: Mapping[str, Any], host: str) -> tuple[Peer, Invite]:
-        """The caller, which may join, and its invitation."""
-        joiner, invite = self._entitled(payload, host)
-        self._check_joiner(joiner)
-        return joiner, invite
 
     def _let_in(self, joiner: Peer, invite: Invite, shown: Identity) -> dict[str, Any]:
         """Pin *joiner*, which has asked the master with *shown*; returns what it is handed."""
@@ -251,11 +241,6 @@ class Admission:
             "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
         )
         return shared
-
-    def _check(self, joiner: Peer, invite: Invite) -> None:
-        """Check that *joiner* would be let in."""
-        self._check_joiner(joiner)
-        self._share(invite)  # are the keys there that the invitation promises?
 
     def _entitled(
         self, payload: Mapping[str, Any], host: str, after: bytes | None = None

@@ -51,7 +51,6 @@ def check(config: HaConfig) -> None:
 
 
 def _answers(url: str, ours: Identity) -> bool:
-    """Whether a master with this one's certificate answers at *url*."""
     try:
         parts = urlsplit(url)
         there = shown_fingerprint(str(parts.hostname), int(parts.port or 0), WITHIN)

@@ -75,19 +75,8 @@ def request_mac(
     key: bytes, server: str, joiner: Peer, group: str, nonce: bytes, wants_key: bool
 ) -> bytes:
     """The joiner's proof, bound to both certificates' fingerprints and to all that is asked for."""
-    return mac(
-        key,
-        [
-            "ha standing request 1",
-            server,
-            joiner.fingerprint,
-            joiner.name,
-            joiner.url,
-            group,
-            nonce,
-            "key" if wants_key else "",
-        ],
-    )
+    asked = [server, joiner.fingerprint, joiner.name, joiner.url, group]
+    return mac(key, ["ha standing request 1", *asked, nonce, "key" if wants_key else ""])
 
 
 def mark_left(state_dir: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import secrets
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -67,8 +67,7 @@ def make_token(
     share_signing_key: bool = False,
 ) -> JoinToken:
     """
-    Make a one-time token with which one master may join through this one. This needs only the state
-    folder.
+    Make a one-time token with which one master may join through this one.
 
     :param urls: where the joining master reaches this one, tried in order.
     :param share_master_key: hand the group's master key to the joining master, and the signing pair
@@ -85,9 +84,7 @@ def make_token(
 def invitation(token: JoinToken, identity: Identity, expires_in: int = EXPIRES_IN) -> Invitation:
     """
     Describe a new *token*, with a note if no other master can reach this one, or no engine listens
-    here yet.
-
-    To find that out, this blocks for up to two seconds.
+    here yet. To find that out, this blocks for up to two seconds.
     """
     note = _no_way_here(token.urls[0], identity)
     return Invitation(name_of(token.invite), token.encode(), expires_in, (note,) if note else ())
@@ -109,22 +106,11 @@ class Invites:
     ) -> Invite:
         """Store a new invitation; not its secret, only the hash *key*."""
         self.purge()
-        made = Invite(
-            id=secrets.token_hex(16),
-            expires=int(time.time()) + expires_in,
-            group=group,
-            share_master_key=share_master_key,
-            key=key,
-            share_signing_key=share_signing_key,
-        )
-        content = {
-            "key": key.hex(),
-            "expires": made.expires,
-            "group": group,
-            "share_master_key": share_master_key,
-            "share_signing_key": share_signing_key,
-        }
-        create_whole(self._folder / f"{made.id}.json", json.dumps(content).encode())
+        new, end = secrets.token_hex(16), int(time.time()) + expires_in
+        made = Invite(new, end, group, share_master_key, key, share_signing_key)
+        content = {**asdict(made), "key": key.hex()}
+        del content["id"]  # it is a secret of the token
+        create_whole(self._open(new), json.dumps(content).encode())
         return made
 
     def lay_down(self, name: str, token: str) -> Path:

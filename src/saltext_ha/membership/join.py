@@ -122,12 +122,6 @@ async def join(
     :raises TrustError: as for :func:`accept`; or this master is in another group.
     :raises PeerUnreachable: the inviter does not answer, or something else does.
     :raises PeerRefused: the inviter refuses, and says why.
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-ha join --token-file -
     """
     ticket = decode(token)
     if ticket.group != own.group:
@@ -173,9 +167,8 @@ def other_group(pins: Pins, members: Sequence[Peer]) -> str:
 @contextlib.contextmanager
 def let_in() -> Iterator[None]:
     """
-    For what this master still has to do after the group let it in.
-
-    :raises TrustError: for a TrustError or OSError within; also says what the others list.
+    For what this master still has to do after the group let it in: a TrustError or OSError within
+    becomes a TrustError that also says what the others list.
     """
     try:
         yield
@@ -241,9 +234,7 @@ def one_way(unreachable: str) -> list[str]:
 
 def proven(answer: Mapping[str, Any], expected: Callable[[bytes], bytes]) -> dict[str, Any]:
     """
-    The reply in an *answer*, if the proof that came with it is the *expected* proof.
-
-    :raises TokenError: the proof is wrong; use nothing of the answer.
+    The reply in an *answer*. :raises TokenError: its proof is not *expected*; use nothing of it.
     """
     reply, mac = answer.get("reply"), answer.get("mac")
     if not isinstance(reply, bytes) or not isinstance(mac, bytes):

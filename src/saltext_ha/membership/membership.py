@@ -57,7 +57,7 @@ MAX_HEARSAY = 2048
 
 @dataclass
 class Absorbed:
-    """The result of a peer's offer: pinned and removed names, and why others were not taken."""
+    """What came of a peer's offer: pinned and removed names, and why others were not taken."""
 
     adopted: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -112,18 +112,14 @@ class Membership:
         }
 
     def digest(self) -> bytes:
-        """
-        16 bytes that are equal on two masters with the same offers, so they need not exchange them.
-        """
+        """16 bytes, equal on masters with the same offers: these need not exchange them."""
         members = {peer.fingerprint for peer in self._trust.pinned().values()}
         removed = {note.fingerprint for note in self._trust.removals.notes()}
         parts = [self.group, *sorted(members | {self.identity.fingerprint}), "", *sorted(removed)]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).digest()
 
     async def members(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """
-        Handler: take in a peer's offer, and answer with ours; or say whether a digest equals ours.
-        """
+        """Take in a peer's offer, and answer with ours; or say whether a digest equals ours."""
         if "digest" in payload:
             await self.moved(peer, payload.get("self"))
             same = payload["digest"] == self.digest()
@@ -134,11 +130,7 @@ class Membership:
         return self.offer()
 
     async def _take_in(self, peer: Peer, payload: Mapping[str, Any]) -> None:
-        """
-        :meth:`absorb` in a thread, as it writes a file for each new member and waits for the disk.
-
-        :raises DiskHangs: the file system hangs.
-        """
+        """As :meth:`absorb`, in a thread. :raises DiskHangs: the file system hangs."""
         await self._thread(peer.name)(self.absorb, peer, payload)
 
     def _thread(self, name: str) -> DiskWork:
@@ -220,9 +212,8 @@ class Membership:
 
     def _may_introduce(self, peer: Peer, member: Peer) -> None:
         """
-        Count *member* as introduced by *peer*.
-
-        :raises TrustError: as :meth:`.Trust.check`; or too many in an hour: tried every minute.
+        Count *member* as introduced by *peer*. :raises TrustError: as :meth:`.Trust.check`; or too
+        many in an hour (every minute the next is tried).
         """
         now = time.monotonic()
         last = self._introduced.setdefault(peer.name, deque())

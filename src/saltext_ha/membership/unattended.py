@@ -92,8 +92,7 @@ async def apply(
     :param place: called with the keys that are handed over (see :func:`.join.accept`); None: do not
         ask for the master key.
     :raises PeerError: the member does not answer, or refuses. :raises TokenError: it does not know
-        the secret. :raises TrustError: the member is not reached where it says, or another cannot
-        be pinned; none was, see :func:`.join.let_in`.
+        the secret. :raises TrustError: as :func:`.join.accept`; or it is not reached where it says.
     :raises DiskHangs: the file system hangs; the members may still be pinned when it responds.
     """
     key, nonce, wants_key = mac_key(own.secret), secrets.token_bytes(NONCE), place is not None
