@@ -35,12 +35,13 @@ from saltext_ha.commands.rollout.minion_config import SHA256, minion_config
 from saltext_ha.commands.trees.deploy import Deploy
 from saltext_ha.commands.trees.tree_states import TreeStates
 from saltext_ha.engine.parts import Parts
-from saltext_ha.minions.arrivals import Arrivals, Written, grains_cache, mine_cache
+from saltext_ha.minions import minion_cache
+from saltext_ha.minions.arrivals import Arrivals, Written, cached
 from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.job_specs import MINE, REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.mines import Mines
-from saltext_ha.minions.minion_cache import MinionCache, why_not
+from saltext_ha.minions.minion_cache import GRAINS, MinionCache, why_not
 from saltext_ha.minions.own_jobs import OwnJobs
 from saltext_ha.minions.shared_mines import OFF, SharedMines
 from saltext_ha.sync.server import SyncServer
@@ -319,17 +320,17 @@ def _arrivals(parts: Parts, jobs: OwnJobs, shared: SharedMines) -> Arrivals | No
     """None if this master does not cache grains, pillar and mine of minions."""
     if not parts.opts.get("minion_data_cache", True):
         return None
-    arrivals = Arrivals(_refresh(jobs), _sent_by_minions(grains_cache(parts.opts), shared))
+    arrivals = Arrivals(_refresh(jobs), _sent_by_minions(cached(parts.opts, GRAINS), shared))
     parts.bus.add(arrivals)
     parts.noted.append(arrivals.notes)
     return arrivals
 
 
-def _sent_by_minions(cached: Written, shared: SharedMines) -> Written:
+def _sent_by_minions(of_grains: Written, shared: SharedMines) -> Written:
     """The same; grains of a peer count as never cached, because no pillar came with them."""
 
     def written(ids: Iterable[str]) -> dict[str, float]:
-        found = cached(ids)
+        found = of_grains(ids)
         return {i: 0.0 if shared.sent_by_peer(i, at) else at for i, at in found.items()}
 
     return written
@@ -349,7 +350,7 @@ def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
     """Answers peers in any case; compares mines only if this master caches them."""
     mines = Mines(
         parts.links.lines,
-        mine_cache(parts.opts),
+        cached(parts.opts, minion_cache.MINE),
         busy=arrivals.asks if arrivals else lambda _: False,
         publish=_refresh(jobs),
     )

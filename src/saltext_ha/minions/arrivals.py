@@ -19,7 +19,7 @@ import salt.cache
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, StoreError
-from saltext_ha.minions.minion_cache import GRAINS, LOADING, MINE, RELEASE, place
+from saltext_ha.minions.minion_cache import LOADING, RELEASE, place
 from saltext_ha.salt_bus.intake import FROM_MINION
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Arrivals:
 
     :param publish: asks these minions to refresh; raises HaError.
     :param written: id → when this master's cache of its grains was written (Unix time; 0: never);
-        blocks.
+        blocks. While that cannot be read, all count as not cached, and are asked.
     """
 
     def __init__(
@@ -130,7 +130,11 @@ class Arrivals:
 
     async def _written_at(self, ids: Iterable[str]) -> dict[str, float]:
         """When the caches of *ids* were written, by this clock; 0: never, or nobody knows when."""
-        written = await asyncio.to_thread(self._written, tuple(ids))
+        wanted = tuple(ids)
+        try:
+            written = await asyncio.to_thread(self._written, wanted)
+        except StoreError:
+            return dict.fromkeys(wanted, 0.0)
         return {minion_id: self._clock.dated(at) for minion_id, at in written.items()}
 
     async def _look_at_late(self, now: float) -> None:
@@ -176,58 +180,30 @@ def arrived(tag: str, data: Any) -> str:
     return parts[2] if genuine else ""
 
 
-def grains_cache(opts: Mapping[str, Any], release: int = RELEASE) -> Written:
+def cached(opts: Mapping[str, Any], kind: str, release: int = RELEASE) -> Written:
     """
-    When the grains of minions were cached on the master with *opts*: see :class:`Arrivals`.
+    When the cache of the master with *opts* got this *kind* of data of minions: see
+    :class:`Arrivals`; any thread may ask. Salt does not read what another release has left in the
+    same cache, so that does not count.
 
     :param release: of its Salt.
-    """
-    return _Cached(opts, GRAINS, release).updated_or_never
-
-
-def mine_cache(opts: Mapping[str, Any], release: int = RELEASE) -> Written:
-    """
-    The same for their mines.
-
     :raises StoreError: raised by the returned function if the cache cannot be read.
     """
-    return _Cached(opts, MINE, release).updated
+    cache = salt.cache.factory(dict(opts))
 
+    def written(minion_id: str) -> float:
+        bank, key = place(kind, minion_id, release)
+        # contains() first: Salt logs a warning about an entry that is not there.
+        there = cache.contains(bank, key)
+        return float(cache.updated(bank, key) or 0.0) if there else 0.0
 
-class _Cached:
-    """
-    The age of one kind of data in a master's cache of minions; any thread may use it.
-
-    Salt does not read what another release has left in the same cache, so that does not count.
-    """
-
-    def __init__(self, opts: Mapping[str, Any], kind: str, release: int) -> None:
-        self._cache = salt.cache.factory(dict(opts))
-        self._kind, self._release = kind, release
-
-    def updated(self, ids: Iterable[str]) -> dict[str, float]:
-        """Id → when it was written (Unix time; 0: never). :raises StoreError: it cannot be read."""
+    def of(ids: Iterable[str]) -> dict[str, float]:
         try:
-            self._load()
-            return {minion_id: self._written(minion_id) for minion_id in ids}
+            with LOADING:
+                for name in ("contains", "updated"):
+                    cache.modules[f"{cache.driver}.{name}"]
+            return {minion_id: written(minion_id) for minion_id in ids}
         except Exception as exc:  # a cache driver may raise anything
             raise StoreError(f"the cache of minions cannot be read: {exc!r}") from exc
 
-    def updated_or_never(self, ids: Iterable[str]) -> dict[str, float]:
-        """The same; if the cache cannot be read, all count as not cached, and are asked."""
-        wanted = list(ids)
-        try:
-            return self.updated(wanted)
-        except StoreError:
-            return dict.fromkeys(wanted, 0.0)
-
-    def _load(self) -> None:
-        with LOADING:
-            for name in ("contains", "updated"):
-                self._cache.modules[f"{self._cache.driver}.{name}"]
-
-    def _written(self, minion_id: str) -> float:
-        bank, key = place(self._kind, minion_id, self._release)
-        # contains() first: Salt logs a warning about an entry that is not there.
-        there = self._cache.contains(bank, key)
-        return float(self._cache.updated(bank, key) or 0.0) if there else 0.0
+    return of

@@ -59,9 +59,7 @@ def _port(opts: Mapping[str, Any]) -> int:
 
 
 def _of_linux(port: int) -> Iterator[tuple[str, int]]:
-    """
-    Local addresses of connections to *port* → how many; psutil would inspect every process.
-    """
+    """Local addresses of connections to *port*, and how many; psutil inspects every process."""
     for name in tcp_table.FILES:
         with contextlib.suppress(FileNotFoundError), (PROC / name).open(encoding="ascii") as file:
             every = (each.local for each in tcp_table.established(file))

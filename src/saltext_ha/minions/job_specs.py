@@ -221,14 +221,11 @@ def answer(what: str, value: Any) -> Any:
         return reports.shorten(value)
     if what == RUNNING:
         jobs = value if isinstance(value, list) else []
-        return [str(job["jid"]) for job in jobs[:MAX_JOBS] if _is_job(job)]
+        found = [job.get("jid") for job in jobs[:MAX_JOBS] if isinstance(job, Mapping)]
+        return [jid for jid in found if isinstance(jid, str)]
     if not isinstance(value, Mapping):
         return {"error": str(value)[:MAX_TEXT]}
     return {key: _plain(value[key]) for key in _ANSWERS.get(what, ()) if key in value}
-
-
-def _is_job(job: Any) -> bool:
-    return isinstance(job, Mapping) and isinstance(job.get("jid"), str)
 
 
 def plain(value: Any, depth: int = DEEPEST) -> Any:

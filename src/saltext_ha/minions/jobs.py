@@ -33,6 +33,7 @@ class Jobs:
     Runs jobs on the masters of the group.
 
     :param here: this master's part.
+    :ivar own: this master's name.
     :param hot: called with minion → how many masters it answered at once, if more than one.
     """
 
@@ -41,11 +42,7 @@ class Jobs:
     ) -> None:
         self._group, self._hot = group, hot
         self.here = here
-
-    @property
-    def own(self) -> str:
-        """This master's name."""
-        return self._group.name
+        self.own = group.name
 
     @property
     def masters(self) -> list[str]:
@@ -145,7 +142,7 @@ class Jobs:
         self, name: str, method: str, payload: dict[str, Any], timeout: float
     ) -> dict[str, Any]:
         """The answer of a master. :raises HaError: there is none; says why."""
-        if name == self._group.name:
+        if name == self.own:
             here = self.here
             own: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
                 "job_expect": here.expect,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -317,7 +318,11 @@ class OwnJobs:
             return []
         (look,) = new_jids(1)
         question = CommandSpec(missing, "list", FIND_JOB, (jid,))
-        keep = functools.partial(_is_of, jid)
+
+        def keep(value: Any) -> bool:
+            """Whether the minion answers that it runs that job."""
+            return isinstance(value, Mapping) and value.get("jid") == jid
+
         patience = LOOKING + finding
         end = loop.time() + patience
         try:
@@ -351,7 +356,8 @@ class OwnJobs:
                 return
             self._arrived.clear()
             if returns.count(jid) == here:
-                await _within(self._arrived, left)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._arrived.wait(), min(left, 1.0))
 
     def _all_heard(self, jid: str, job: Published) -> bool:
         """Whether as many minions have returned *job* as were connected."""
@@ -387,24 +393,12 @@ def afterwards(spec: Spec, finding: float) -> float:
     return LOOKING + finding if spec.what == CMD else 0.0
 
 
-def _is_of(jid: str, value: Any) -> bool:
-    """Whether a minion answers to ``saltutil.find_job`` that it runs that job."""
-    return isinstance(value, Mapping) and value.get("jid") == jid
-
-
 def _counted(returns: Returns, jid: str) -> list[int | None]:
     """A :class:`Count`, as a message for a peer."""
     targeted = returns.targeted(jid)
     if targeted is None:
         return [None, 0, 0]  # returns of other minions may be among them
     return [len(targeted), returns.count(jid), returns.failed(jid)]
-
-
-async def _within(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), min(seconds, 1.0))
-    except asyncio.TimeoutError:
-        return
 
 
 def _jid(payload: Mapping[str, Any]) -> str:

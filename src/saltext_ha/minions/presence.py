@@ -19,8 +19,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.common.validators import is_number
@@ -46,8 +45,7 @@ MAX_OF = 1_000
 MAX_ADDRESSES = 8
 
 
-@dataclass(frozen=True)
-class Sight:
+class Sight(NamedTuple):
     """
     One master's knowledge of one minion. Ages are in seconds, None: never.
 
@@ -66,15 +64,7 @@ class Sight:
 
     def to_wire(self) -> list[Any]:
         """The fields in their order."""
-        return [
-            _short(self.sure),
-            self.sure_by,
-            _short(self.likely),
-            self.likely_by,
-            self.type,
-            self.of,
-            self.lasts,
-        ]
+        return [*self._replace(sure=_short(self.sure), likely=_short(self.likely))]
 
     @classmethod
     def from_wire(cls, raw: Any) -> Sight:
@@ -113,8 +103,7 @@ class _Trace:
         self.of, self.lasts = 0, FRESH
 
     def seen(self, now: float) -> Sight:
-        ages = (None if at is None else now - at for at in (self.sure_at, self.likely_at))
-        sure, likely = ages
+        sure, likely = (None if at is None else now - at for at in (self.sure_at, self.likely_at))
         return Sight(sure, self.sure_by, likely, self.likely_by, self.type, self.of, self.lasts)
 
 

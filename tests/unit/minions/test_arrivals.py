@@ -12,9 +12,10 @@ import pytest
 import salt.cache
 
 from saltext_ha.common.boot_clock import FileClock
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.minions import arrivals
 from saltext_ha.minions.arrivals import AT_ONCE, REFRESH_WITHIN, TRIES, Arrivals
+from saltext_ha.minions.minion_cache import GRAINS
 from tests.loop import in_a_loop
 
 NOW = 10_000.0
@@ -29,6 +30,7 @@ class Site:
         self.asked: list[tuple[str, ...]] = []
         self.deaf: set[str] = set()
         self.error = ""
+        self.damaged = False
         self.arrivals = Arrivals(
             self._publish, self._updated, FileClock(self.wall, lambda: self.now)
         )
@@ -44,6 +46,8 @@ class Site:
         self.cache |= {minion_id: self.wall() for minion_id in ids if minion_id not in self.deaf}
 
     def _updated(self, ids: Iterable[str]) -> dict[str, float]:
+        if self.damaged:
+            raise StoreError("the cache cannot be read")
         return {minion_id: self.cache.get(minion_id, 0.0) for minion_id in ids}
 
     async def pass_time(self, times: int) -> None:
@@ -64,6 +68,15 @@ class Site:
             self.arrivals(f"salt/minion/{minion_id}/start", data)
         await asyncio.sleep(0)
         await self.arrivals.step()
+
+
+@in_a_loop
+async def test_while_the_cache_cannot_be_read_the_minion_is_asked() -> None:
+    site = Site()
+    site.cache["web1"] = NOW
+    site.damaged = True
+    await site.starts("web1")
+    assert site.asked == [("web1",)]
 
 
 @in_a_loop
@@ -251,7 +264,7 @@ def test_when_grains_were_cached_where_this_release_of_salt_keeps_them(
     cache.store("minions/web1", "data", {"grains": {}})
     cache.store("grains", "web2", {})
     for release, one in ((3006, "web1"), (3007, "web1"), (3008, "web2")):
-        found = arrivals.grains_cache(opts, release)(["web1", "web2", "web3"])
+        found = arrivals.cached(opts, GRAINS, release)(["web1", "web2", "web3"])
         assert found.pop(one) >= now
         assert set(found.values()) == {0.0}
         assert len(found) == 2

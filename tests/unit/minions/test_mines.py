@@ -22,8 +22,9 @@ from saltext_ha.common.errors import (
     StoreError,
 )
 from saltext_ha.minions import mines
-from saltext_ha.minions.arrivals import AT_ONCE, TOLD, TRIES, grains_cache, mine_cache
+from saltext_ha.minions.arrivals import AT_ONCE, TOLD, TRIES, cached
 from saltext_ha.minions.mines import EVERY, GRACE, LASTING, Mines
+from saltext_ha.minions.minion_cache import MINE
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
 from tests.loop import in_a_loop, until
@@ -59,7 +60,7 @@ class Master:
     def start(self, lines: Mapping[str, Any]) -> None:
         self.mines = Mines(
             lines,
-            mine_cache(self._opts, self.release),
+            cached(self._opts, MINE, self.release),
             busy=self.busy.__contains__,
             publish=self._publish,
             clock=FileClock(self.clock, lambda: self.site.now),
@@ -310,8 +311,7 @@ def test_a_cache_that_cannot_be_read_is_none_without_mines(tmp_path: Path) -> No
     opts = {"cachedir": str(tmp_path), "cache": "no_such_driver"}
     opts |= {"extension_modules": str(tmp_path), "optimization_order": [0, 1, 2]}
     with pytest.raises(StoreError, match="no_such_driver"):
-        mine_cache(opts)(["web1"])
-    assert grains_cache(opts)(["web1"]) == {"web1": 0.0}, "the minion is asked"
+        cached(opts, MINE)(["web1"])
 
 
 @in_a_loop

@@ -61,7 +61,7 @@ class MasterSights:
             return
         for minion_id, sight in self.sights.items():
             if sight.sure is not None and sight.sure > NEW:
-                self.sights[minion_id] = replace(sight, lasts=min(sight.lasts, NEW))
+                self.sights[minion_id] = sight._replace(lasts=min(sight.lasts, NEW))
 
     def add(self, page: Mapping[str, Any], ids: Collection[str]) -> None:
         """
