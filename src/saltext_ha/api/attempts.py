@@ -46,9 +46,7 @@ class Attempts:
         return self.sound(order, deadline)
 
     def sound(self, order: list[MasterApi], deadline: Deadline) -> list[MasterApi]:
-        """
-        Probe masters in doubt; those that do not work are tried last, as those that are down are.
-        """
+        """*order*, with masters in doubt that a probe finds not to work at its end."""
         bad = [
             master
             for master in order

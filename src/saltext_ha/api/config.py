@@ -180,9 +180,7 @@ def endpoints(
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
-    """
-    :raises BadConfiguration: one of *numbers* is not a finite number, or not above 0.
-    """
+    """:raises BadConfiguration: one of *numbers* is not a finite number, or not above 0."""
     for key, value in numbers.items():
         if not (_is_finite(value) and value > 0):
             raise BadConfiguration(f"{key}: {value!r}; takes a finite number above 0")
@@ -198,9 +196,7 @@ def check_flag(key: str, value: Any) -> None:
 
 
 def check_seconds(key: str, value: Any) -> None:
-    """
-    :raises BadConfiguration: *value*, the argument *key*, is not a finite number.
-    """
+    """:raises BadConfiguration: *value*, the argument *key*, is not a finite number."""
     if not _is_finite(value):
         raise BadConfiguration(f"{key}: {value!r}; takes a finite number of seconds")
 

@@ -35,28 +35,27 @@ class BadConfiguration(ApiPoolError):
     """
 
 
-class NoMasterAvailable(ApiPoolError):
-    """
-    No master could be asked; nothing was run.
-
-    :ivar reasons: name of each master → why not.
-    """
+class _NothingRun(ApiPoolError):
+    what = ""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        super().__init__(f"no master available: {listed(reasons)}")
+        super().__init__(f"{self.what}: {listed(reasons)}")
         self.reasons = dict(reasons)
 
 
-class NotAuthorised(ApiPoolError):
-    """
-    Every master that answered refused the user or the client; nothing was run.
+class NoMasterAvailable(_NothingRun):
+    """No master could be asked; nothing was run. ``reasons``: name of each master → why not."""
 
-    :ivar reasons: name of each master → what it refused.
+    what = "no master available"
+
+
+class NotAuthorised(_NothingRun):
+    """
+    Every master that answered refused the user or the client; nothing was run. ``reasons``: name of
+    each master → what it refused.
     """
 
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        super().__init__(f"not authorised: {listed(reasons)}")
-        self.reasons = dict(reasons)
+    what = "not authorised"
 
 
 class CallFailed(ApiPoolError):
@@ -72,17 +71,7 @@ class CallFailed(ApiPoolError):
         self.master, self.result = master, result
 
 
-class TimedOut(ApiPoolError):
-    """
-    The deadline passed before the answer was complete.
-
-    :ivar jid: the job that is known to have been published; ``None`` for reads.
-    :ivar jids: master → the job that runs there; several for minions of several masters.
-    :ivar master: the master that was asked last.
-    :ivar returned: minion → its return, as far as they came.
-    :ivar missing: the minions that have not returned.
-    """
-
+class _OfJob(ApiPoolError):
     def __init__(
         self,
         message: str,
@@ -98,7 +87,19 @@ class TimedOut(ApiPoolError):
         self.returned, self.missing = dict(returned or {}), sorted(missing)
 
 
-class OutcomeUnknown(ApiPoolError):
+class TimedOut(_OfJob):
+    """
+    The deadline passed before the answer was complete.
+
+    :ivar jid: the job that is known to have been published; ``None`` for reads.
+    :ivar jids: master → the job that runs there; several for minions of several masters.
+    :ivar master: the master that was asked last.
+    :ivar returned: minion → its return, as far as they came.
+    :ivar missing: the minions that have not returned.
+    """
+
+
+class OutcomeUnknown(_OfJob):
     """
     The answer was lost and could not be looked up: the call may have run, or may run yet.
 
@@ -112,20 +113,11 @@ class OutcomeUnknown(ApiPoolError):
     :ivar missing: the minions whose result is unknown, if they can be named.
     """
 
-    def __init__(
-        self,
-        master: str,
-        known: str,
-        jid: str | None = None,
-        returned: Mapping[str, Any] | None = None,
-        missing: Collection[str] = (),
-        jids: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, master: str, known: str, jid: str | None = None, *more: Any, **named: Any):
         what = f"job {jid}" if jid else "the call"
-        super().__init__(f"{what} was sent to {master} and may have run, or may run yet: {known}")
-        self.master, self.known, self.jid = master, known, jid
-        self.jids = dict(jids or ({master: jid} if jid else {}))
-        self.returned, self.missing = dict(returned or {}), sorted(missing)
+        text = f"{what} was sent to {master} and may have run, or may run yet: {known}"
+        super().__init__(text, master, jid, *more, **named)
+        self.known = known
 
 
 class PartlyRun(ApiPoolError):

@@ -14,7 +14,7 @@ from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import CallFailed
 from saltext_ha.api.jobs import JobStatus, read_status
 from saltext_ha.api.selection import Standing
-from saltext_ha.api.tokens import MAX_LOGIN, ApiToken, Refused, Tokens, hint
+from saltext_ha.api.tokens import MAX_LOGIN, ApiToken, Refused, Tokens, http
 from saltext_ha.api.transport import Lost, NoTime, NotSent, Transport
 from saltext_ha.common import hysteresis as states
 from saltext_ha.common.hysteresis import Health, Rules
@@ -46,7 +46,7 @@ class MasterApi:
         self._rules = rules
         self._transport = Transport(endpoint.url, endpoint.verify)
         self._tokens = Tokens(endpoint, self._transport)
-        self._health = Health()
+        self.health = Health()  # presumed
         self._lock = threading.Lock()
         self._looks = threading.BoundedSemaphore(AT_ONCE)
         self.last_good = float("-inf")  # monotonic seconds
@@ -58,24 +58,19 @@ class MasterApi:
     # -- health
 
     @property
-    def health(self) -> Health:
-        """Its presumed health."""
-        return self._health
-
-    @property
     def standing(self) -> Standing:
         """What the selection needs of it."""
-        return Standing(self.name, self.endpoint.priority, self._health.usable)
+        return Standing(self.name, self.endpoint.priority, self.health.usable)
 
     def note(self, good: bool, reason: str) -> None:
         """Count one signal, of a probe or of a call."""
         now = time.monotonic()
         with self._lock:
-            before = self._health
-            self._health = states.after(before, good, reason, now, self._rules)
+            before = self.health
+            self.health = states.after(before, good, reason, now, self._rules)
             if good:
                 self.last_good, self.doubted = now, False
-            changed = before.usable != self._health.usable
+            changed = before.usable != self.health.usable
         if changed:
             state = "up" if good else "down"
             log.warning("api_pool master=%s state=%s reason=%r", self.name, state, reason)
@@ -108,7 +103,7 @@ class MasterApi:
         try:
             answer = self._transport.exchange("GET", "/", deadline, most=MAX_LOGIN)
             if answer.status != 200:
-                raise NotSent(f"GET /: HTTP {answer.status}{hint(answer.status)}")
+                raise NotSent(f"GET /: {http(answer.status)}")
             token = self._tokens.login(deadline)
         except (NotSent, Lost, Refused) as exc:
             self.note(False, str(exc))
@@ -180,7 +175,7 @@ class MasterApi:
     def close(self, limit: float) -> None:
         """Log out, when it is healthy, and close all connections."""
         token = self._tokens.current
-        if token is not None and self._health.usable:
+        if token is not None and self.health.usable:
             self._tokens.logout(token, Deadline(limit))
         self._transport.close()
 
@@ -226,7 +221,7 @@ class MasterApi:
         if status == 503 and NOT_RUNNING in answer.body:
             raise NotSent("salt-api answers, salt-master does not run")
         if status in (403, 404, 405, 413, 415, 429) or 300 <= status < 400:
-            raise NotSent(f"HTTP {status}{hint(status)}")
+            raise NotSent(http(status))
         # 500 is Salt's answer to anything unforeseen; 502 to 504 come from a proxy in front, or
         # from a request to salt-master that timed out and that it may still find in its queue.
-        raise Lost(f"HTTP {status}{hint(status)}", finished=status == 500)
+        raise Lost(http(status), finished=status == 500)

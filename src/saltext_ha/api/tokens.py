@@ -12,7 +12,6 @@ import math
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 from saltext_ha.api.answer import Answer
 from saltext_ha.api.config import Endpoint, Secret
@@ -53,18 +52,12 @@ class ApiToken:
     replaced: float = float("-inf")
 
     @property
-    def text(self) -> str:
-        return self.secret.read()
-
-    @property
     def fresh(self) -> bool:
         return time.monotonic() < self.until
 
     @property
     def proven(self) -> bool:
-        """
-        Whether the one before it was refused lately, too: so it is not the token that is refused.
-        """
+        """Whether the one before it was refused lately, too: so it is not the token's fault."""
         return time.monotonic() - self.replaced < REFUSED_PAUSE
 
 
@@ -150,7 +143,7 @@ class Tokens:
             self._note_refusal(password, begun)
             raise Refused(f"login of {user} ({self._endpoint.eauth}) refused")
         if answer.status != 200:
-            raise NotSent(f"login: HTTP {answer.status}{hint(answer.status)}")
+            raise NotSent(f"login: {http(answer.status)}")
         token = read_token(answer, begun)
         if token is None:
             raise NotSent("login: the answer is not that of a salt-api")
@@ -211,12 +204,14 @@ def read_token(answer: Answer, begun: float) -> ApiToken | None:
     return ApiToken(Secret(text), begun + life - min(MARGIN, life / 10))
 
 
-def hint(status: int) -> str:
-    """What a status of salt-api means, where that is known."""
-    meanings: dict[int, Any] = {
-        403: " (this address is not allowed: rest_cherrypy: authorized_ips)",
-        404: " (no salt-api there?)",
-        429: " (a proxy before it limits calls)",
-        503: " (salt-master does not answer)",
-    }
-    return str(meanings.get(status, ""))
+MEANINGS = {
+    403: " (this address is not allowed: rest_cherrypy: authorized_ips)",
+    404: " (no salt-api there?)",
+    429: " (a proxy before it limits calls)",
+    503: " (salt-master does not answer)",
+}
+
+
+def http(status: int) -> str:
+    """A status of salt-api, and what it means, where that is known."""
+    return f"HTTP {status}{MEANINGS.get(status, '')}"

@@ -15,7 +15,6 @@ which a request was put together.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import time
 import traceback
 from collections import deque
@@ -100,7 +99,9 @@ class Transport:
             response = connection.ask(method, path, data, token, deadline)
             private = response.getheader("Cache-Control") == "private"
             answer = Answer(response.status, read(response, most), private)
-            again = not self._closed and _ends_there(response)
+            # Whether the next thing on the connection is the answer to the next request.
+            again = not self._closed and response.isclosed() and not response.will_close
+            again = again and response.status >= 200
         except FAULTS as exc:
             problem, slow = described(exc), isinstance(exc, TimeoutError)
         except BaseException as exc:
@@ -153,11 +154,6 @@ class Transport:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop()[0].close()
-
-
-def _ends_there(response: http.client.HTTPResponse) -> bool:
-    """Whether the next thing on the connection is the answer to the next request."""
-    return response.isclosed() and not response.will_close and response.status >= 200
 
 
 def _forget(exc: BaseException) -> None:

@@ -719,7 +719,7 @@ def test_a_pool_is_of_no_use_after_a_fork(servers: list[Server]) -> None:
         token = one._masters["m1"]._tokens.current
         assert token
         ended = [shown for path, shown, _ in servers[0].requests if path == "/logout"]
-        assert token.text not in ended, "the child has logged the parent out"
+        assert token.secret.read() not in ended, "the child has logged the parent out"
     assert servers[0].calls("test.arg") == 2
 
 
@@ -785,9 +785,9 @@ def test_tokens_of_probes_are_given_back(servers: list[Server]) -> None:
             threading.Event().wait(0.02)
         assert current is not None
         assert len(given_back()) >= 2
-        assert current.text not in given_back(), "that one is in use"
+        assert current.secret.read() not in given_back(), "that one is in use"
         assert one._masters["m1"]._tokens.current == current
-    assert given_back()[-1] == current.text, "the pool logs out when it ends"
+    assert given_back()[-1] == current.secret.read(), "the pool logs out when it ends"
 
 
 def test_a_pool_that_nobody_closed_probes_no_longer(servers: list[Server]) -> None:
