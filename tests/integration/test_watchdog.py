@@ -231,6 +231,36 @@ def scheduled(master: Master, minion: Minion) -> Any:
 
 
 @pytest.mark.core
+def test_a_master_under_two_names_is_left_as_any_other(site: Site) -> None:
+    """Which of the names Salt took does not show; an event about the other one is ignored."""
+    m1, m2 = site.m1, site.m2
+    *others, third, fourth = map(int, m1.address.split("."))
+    name = ".".join(map(str, (*others, 256 * third + fourth)))  # another way to write the address
+    for number, names in enumerate(([name, m1.address], [m1.address, name])):
+        config = {**watched(1, timeout=1), "master": [*names, m2.address], "auth_timeout": 3}
+        twice = site.lab.add_minion(f"twice{number}", [m1, m2], "failover", config=config)
+        twice.plant_key()
+        twice.start()
+        answering(m1, [twice], SOON)
+        asked = wait_for(
+            lambda m=twice: m.salt_call("ha.current_master").data, SOON, "the minion is on m1"
+        )
+        assert (asked["address"], asked["ip"], asked["connected"]) == (names[0], m1.address, True)
+        # Salt tries the second name next, and takes it: the watchdog cannot tell that from before.
+        bus = twice.salt_call("event.fire", {"master": names[0]}, "__master_disconnected")
+        assert bus.data is True
+        answering(m1, [twice], SOON)
+        m1.suspend()
+        try:
+            answering(m2, [twice], SOON)
+            wait_for(lambda m=twice: where(m) == m2.address, SOON, "it is noted")
+        finally:
+            m1.resume()
+            twice.stop()
+            serving(m1)
+
+
+@pytest.mark.core
 def test_without_any_master_nobody_swings(site: Site) -> None:
     settle(site, site.m1)
     before = {minion.name: len(history(minion)) for minion in site.minions}

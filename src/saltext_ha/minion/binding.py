@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -322,9 +322,15 @@ def _bound(judged: list[SeenMaster], links: TcpLinks, running: Running) -> SeenM
     asked = [each for each in judged if each.is_asked(links)]
     both, heard = ([each for each in group if each.connected] for group in (asked, judged))
     for group in (heard,) if running.type == "list" else (both, asked, heard):
-        if len(group) == 1:
+        if are_one(group):
             return group[0]
     return None
+
+
+def are_one(found: Sequence[SeenMaster]) -> bool:
+    """Whether *found*, judged, are one master; the configuration may have it under two names."""
+    places = {(each.ip, each.port) for each in found}
+    return len(found) == 1 or (len(places) == 1 and found[0].ip is not None)
 
 
 def current_master(running: Running, links: TcpLinks) -> tuple[dict[str, Any], SeenMaster | None]:

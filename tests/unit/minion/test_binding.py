@@ -301,6 +301,15 @@ def test_salt_call_does_not_choose_between_two() -> None:
     assert f"{M1}, {M2}" in answer["note"]
 
 
+def test_salt_call_knows_a_master_under_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = binding.resolve
+    monkeypatch.setattr(binding, "resolve", lambda host: resolve(M1 if host == "m1" else host))
+    running = called(entries=("m1", M1, M2), host="m1")
+    answer, _ = binding.current_master(running, links((M1, 4505), (M1, 4506)))
+    assert (answer["address"], answer["ip"], answer["connected"]) == ("m1", M1, True)
+    assert "note" not in answer
+
+
 def test_salt_call_on_a_hot_minion_names_the_master_it_spoke_to() -> None:
     answer, _ = binding.current_master(called(master_type="str"), links((M2, 4505)))
     assert (answer["address"], answer["connected"]) == (M1, False)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion.watchdog import journal, request
+from saltext_ha.minion import binding
+from saltext_ha.minion.watchdog import journal, move, request
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import State
 from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
@@ -42,6 +43,38 @@ def test_past_a_dead_master_and_back(salt: Salt, watch: Watch) -> None:
     assert salt.asked == [M2, M1]
     assert salt.tags().count(FAILBACK) == 1
     assert orders(watch.journal)[-1] == [M1, M2, M3]
+
+
+@pytest.mark.parametrize("called", ["m1.example", M1])
+def test_away_from_a_master_that_has_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str
+) -> None:
+    resolve = binding.resolve
+    monkeypatch.setattr(
+        binding, "resolve", lambda host: resolve(M1 if host == "m1.example" else host)
+    )
+    monkeypatch.setattr(move, "HEEDED", 0.05)
+    salt = Salt(monkeypatch, master=["m1.example", M1, M2])
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == ["m1.example"]
+    assert request.plan(salt.site, M2).source == "m1.example"
+    salt.called, salt.up = called, {M2}
+    assert turns(watch) == ["m1.example", M2]
+
+
+def test_where_one_of_two_masters_has_a_name_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = binding.resolve
+    both = frozenset({M1, M2})
+    monkeypatch.setattr(
+        binding, "resolve", lambda host: both if host == "any.example" else resolve(host)
+    )
+    salt = Salt(monkeypatch, master=["any.example", M2])
+    book, (name, second) = salt.site.book, salt.site.book.masters
+    assert book.hosts(name) == ["any.example", M2]  # it has no connection to go by
+    book.used = frozenset({M1})
+    assert book.hosts(name) == ["any.example"]
+    book.used = frozenset({M2})
+    assert book.hosts(second) == [M2, "any.example"]
 
 
 def test_why_there_is_nowhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:

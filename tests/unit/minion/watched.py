@@ -43,8 +43,11 @@ class Salt:
     """
     A minion as Salt plays it: ``here`` is the master that it is with, ``up`` those that answer,
     ``dumb`` those whose publisher says nothing, ``closed`` those that would not let it in;
-    ``fired`` what came on its bus.
+    ``called`` is how it calls the master that it is with, None: by its address; ``fired`` what came
+    on its bus.
     """
+
+    called: str | None = None
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **opts: Any) -> None:
         self.here, self.up, self.closed = M1, {M1, M2, M3}, dict[str, AuthRefusal]()
@@ -81,6 +84,8 @@ class Salt:
 
     def fire(self, tag: str, data: Any) -> None:
         self.fired.append((tag, data))
+        if tag == DISCONNECTED and data.get("master", self.here) != (self.called or self.here):
+            return
         if tag == FAILBACK:
             self.order = [M1, M2, M3]
         elif tag == DISCONNECTED:

@@ -58,6 +58,15 @@ class AddressBook:
         port = new.publish_port or old.publish_port
         return replace(new, ips=new.ips | (old.ips & self.used), publish_port=port)
 
+    def hosts(self, master: SeenMaster) -> list[str | None]:
+        """
+        What Salt may call *master*: its own host comes first, then those of other entries that lead
+        to the address in use. Which of them Salt took is not seen.
+        """
+        ips = master.ips & self.used or master.ips
+        same = (each.host for each in self.masters if each.port == master.port and each.ips & ips)
+        return list(dict.fromkeys([master.host, *same]))
+
     def keep_fresh(self) -> None:
         """Refresh every minute, in a thread that ends with the process."""
 
@@ -89,10 +98,11 @@ def where(
         for each in asked or judged
         if each.connected is None and any(ip in each.ips for ip, _ in seen)
     ]
+    known = next((each for each in [*near, *asked, *judged] if each.configured == last), None)
     for group in (near, asked):
-        if len(group) == 1:
-            return group[0]
-    return next((each for each in [*near, *asked, *judged] if each.configured == last), None)
+        if binding.are_one(group):
+            return known if known in group else group[0]
+    return known
 
 
 def _missing(master: SeenMaster | None, unanswered: Mapping[Link, int]) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.minion.binding import SeenMaster
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 DISCONNECTED = "__master_disconnected"
 FAILBACK = "__master_failback"
 POLL = 0.1
+HEEDED = 5.0  # seconds within which Salt has begun to move, even if it is busy
 
 
 class Mover:
@@ -31,6 +32,7 @@ class Mover:
 
     :param opts: the minion's configuration.
     :param bound: returns the master that the minion is subscribed to now, or None.
+    :param hosts: returns what Salt may call a master.
     :param first: the entry of the master with which Salt starts; None if unknown.
     :param configured: the entries of all masters.
     """
@@ -42,10 +44,12 @@ class Mover:
         self,
         opts: Mapping[str, Any],
         bound: Callable[[], SeenMaster | None],
+        hosts: Callable[[SeenMaster], Sequence[str | None]],
         first: str | None,
         configured: Order,
     ) -> None:
-        self.opts, self.bound, self.first, self.configured = opts, bound, first, configured
+        self.opts, self.bound, self.hosts = opts, bound, hosts
+        self.first, self.configured = first, configured
         self.order = orders.kept(opts.get("local_masters"), configured)
 
     def turn(self, source: SeenMaster) -> Order:
@@ -73,15 +77,19 @@ class Mover:
 
     def _step(self, here: SeenMaster, target: str | None, end: float) -> SeenMaster | None:
         if target is not None and target == self.first and target != here.configured:
-            order = self.configured
             self.fire(FAILBACK, {"master": target})
-        else:
-            order = self.turn(here)
-            self.fire(DISCONNECTED, {"master": here.host})
-        reached = self._arrival(here, end)
-        if reached is not None:
-            self.order = order
-        return reached
+            if reached := self._arrival(here, end):
+                self.order = self.configured
+            return reached
+        hosts = self.hosts(here)
+        for host in hosts:
+            # Salt ignores an event about a master that it calls otherwise.
+            self.fire(DISCONNECTED, {"master": host})
+            until = end if host == hosts[-1] else min(end, time.monotonic() + HEEDED)
+            if reached := self._arrival(here, until):
+                self.order = orders.after(self.order, self.configured, host)
+                return reached
+        return None
 
     def _arrival(self, here: SeenMaster, end: float) -> SeenMaster | None:
         """The master where the minion arrives, after its present connection is gone."""

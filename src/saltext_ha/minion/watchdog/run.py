@@ -84,7 +84,7 @@ def site(
     book = AddressBook(running)
     looker = Looker(book, opts, links, unanswered, timeout)
     limit = 15 + patience(opts, "auth_timeout") * max(1, len(running.entries) - 1)
-    mover = Mover(opts, looker.bound, first, running.entries)
+    mover = Mover(opts, looker.bound, book.hosts, first, running.entries)
     if running.caller:
         # salt-call has a list of its own in its options.
         last = Journal(str(opts["cachedir"])).last()
