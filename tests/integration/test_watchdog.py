@@ -414,6 +414,34 @@ def test_a_hot_minion_gets_a_lost_subscription_back(site: Site) -> None:
 
 
 @pytest.mark.core
+def test_a_function_that_returns_several_masters(site: Site) -> None:
+    """The minion is bound to all of them, and none of their watchdogs sees a move."""
+    m1, m2 = site.m1, site.m2
+    modules = site.lab.root / "modules"
+    modules.mkdir()
+    code = f"def masters():\n    return [{m1.address!r}, {m2.address!r}]\n"
+    (modules / "whereabouts.py").write_text(code)
+    function = {"master": "whereabouts.masters", "master_type": "func"}
+    config = {**watched(1, timeout=1), **function, "module_dirs": [str(modules)]}
+    several = site.lab.add_minion("several", [m1, m2], "failover", config=config)
+    several.plant_key()
+    several.start()
+    try:
+        for master in (m1, m2):
+            answering(master, [several], SOON)
+            told = wait_for(
+                lambda m=master: "since" in (it := ha(m, several, "ha.current_master")) and it,
+                SOON,
+                "its watchdog knows it",
+            )
+            assert (told["address"], told["switches"]) == (master.address, 0)
+        known = {x: journal.Journal(several.opts["cachedir"], x.address).read for x in (m1, m2)}
+        stays(lambda: all({x.source for x in read()} == {None} for read in known.values()), 5)
+    finally:
+        several.stop()
+
+
+@pytest.mark.core
 def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
     """m1 answers again, and has lost the minion's key: Salt would wait there for ever."""
     m1, m2 = site.m1, site.m2

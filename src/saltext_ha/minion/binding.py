@@ -66,6 +66,13 @@ class Running:
         """Whether ``host``, ``ip`` and ``port`` are those of the current master."""
         return self.ip is not None and not (self.caller and self.master_type in MOVING)
 
+    def watchdog_of(self, entry: str) -> str:
+        """
+        The name of the watchdog of the master *entry*; empty if the minion has one for all. A
+        function may return several masters; then the minion is bound to all of them.
+        """
+        return entry if self.type in ("list", "func") else ""
+
     def places(self) -> Iterator[tuple[str, int]]:
         """Host and request port of each configured master, without invalid entries."""
         for entry in self.entries:

@@ -437,8 +437,7 @@ def _unkept() -> str | None:
 def _past(running: binding.Running, current: binding.SeenMaster) -> dict[str, Any]:
     """What the watchdog recorded of *current*; a hot-hot minion has one for each master."""
     here = str(current.configured)
-    watchdog = here if running.type == "list" else ""
-    entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()
+    entries = journal.Journal(str(__opts__.get("cachedir")), running.watchdog_of(here)).read()
     pid = options.pid(__opts__)
     started = tcp_links.started_at(pid) if entries and pid else None
     since = None if started is None else journal.since(entries, here, started)

@@ -111,7 +111,7 @@ def run(opts: Mapping[str, Any], settings: WatchdogSettings, minion: ParentMinio
     place.book.keep_fresh()
     # Salt logs an error for each question without an answer; here _say logs it once.
     logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
-    name = place.masters[0] if place.running.type == "list" else ""
+    name = place.running.watchdog_of(place.masters[0])
     watch = Watch(place, settings, Journal(str(opts["cachedir"]), name), opts)
     log.info(
         "ha_watchdog: watching masters=%s every=%gs", ",".join(place.masters), settings.interval
