@@ -18,10 +18,10 @@ from proving.torture.people import People
 from proving.torture.proxy import OPEN
 from proving.torture.watch import Operation
 from proving.torture.world import BULK_KEY, Violation, World, pairs_of
-from saltext_ha.commands.masters.summary import ADOPTING
 from saltext_ha.common.errors import HaError
 from saltext_ha.membership import invites
 from saltext_ha.membership.join import Applicant, join
+from saltext_ha.reconciler.write_mode import ADOPTING
 from saltext_ha.transport import identity
 from saltext_ha.transport.trust import Trust
 

@@ -20,7 +20,7 @@ from proving.torture.nursery import Nursery
 from proving.torture.proxy import OPEN, REFUSE, SILENT, SLOW, Loop, Relay
 from proving.torture.reactions import Reactions
 from proving.torture.watch import Operation, Watcher
-from saltext_ha.commands.masters.summary import ADOPTING
+from saltext_ha.reconciler.write_mode import ADOPTING
 
 BULK_KEY = "k2"
 # For what never comes: at a load of 30 it takes a minute.

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saltext_ha.commands.masters.summary import ADOPTING, PULLING
-from saltext_ha.commands.membership.members import OBSERVES, paused
 from saltext_ha.common import cluster
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import ReplicaDamaged
@@ -22,7 +20,7 @@ from saltext_ha.keystore.revoke import revoke
 from saltext_ha.membership import copied
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.newcomers import Newcomers
-from saltext_ha.reconciler.write_mode import OBSERVE, WriteMode
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica import state_owner
 from saltext_ha.replica.meta import Meta
 from saltext_ha.replica.opening import files_of
@@ -81,7 +79,7 @@ def open_keeper(
                 replica.meta.blank = replica.meta.adopted = False
         mode, shared_with = _write_mode(opts, config, pins, replica, lost)
         if lost:
-            log.warning("ha %s", ADOPTING if mode.adopting else PULLING)
+            log.warning("ha %s", mode.lost_note)
         store = open_store(opts)
         store.sweep()
         store.recall(replica.marks())
@@ -122,8 +120,7 @@ def _write_mode(
         shared_with = [name for name in replica.meta.shared_with if name in members]
         mode.shared = shared_store.reason(shared_with)
     if replica.meta.paused:
-        since = replica.meta.paused_by
-        mode.paused = OBSERVES if config.mode == OBSERVE and not since else paused(since)
+        mode.pause(replica.meta.paused_by)
     return mode, shared_with
 
 

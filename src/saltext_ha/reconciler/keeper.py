@@ -252,17 +252,20 @@ class Keeper:
 
     # -- from an operator
 
-    def pause(self, since: str, note: str) -> list[Record]:
-        """
-        Stop writing the store, or resume; survives a restart.
-
-        :param since: since when and by whom it is paused, in words; empty: resume.
-        :param note: the same as a sentence, to be shown.
-        """
+    def pause(self, since: str) -> list[Record]:
+        """Stop writing the store, also after a restart; *since* when and by whom, in words."""
         with self.replica.transaction():
-            self.replica.meta.paused = bool(since)
+            self.replica.meta.paused = True
             self.replica.meta.paused_by = since
-        self.mode.paused = note
+        self.mode.pause(since)
+        return []
+
+    def resume(self) -> list[Record]:
+        """Write the store again, also after a restart."""
+        with self.replica.transaction():
+            self.replica.meta.paused = False
+            self.replica.meta.paused_by = ""
+        self.mode.resume()
         return []
 
     def decide(self, decisions: Mapping[str, Decision], by: str) -> list[Record]:

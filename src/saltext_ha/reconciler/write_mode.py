@@ -4,6 +4,31 @@ from __future__ import annotations
 
 ENFORCE, OBSERVE, PAUSED = "enforce", "observe", "paused"
 
+# Notes for operators.
+IS_PAUSED = "paused: keys are compared and reported, the key store is not written"
+OBSERVES = "mode observe: the key store is not written before salt-run ha.resume on this master"
+LOST = "replica.db is gone, or an old copy"
+ADOPTING = (
+    f"{LOST}; nothing is recorded or applied until the peers have been asked: a key that is "
+    "deleted or rejected here meanwhile comes back, so delete and reject keys on a peer"
+)
+PULLING = (
+    f"{LOST}; keys are still coming from the peers: until all have come, delete and reject keys on "
+    "a peer"
+)
+
+
+def pause_note(configured: str, since: str) -> str:
+    """
+    The note of a master that does not write its key store.
+
+    :param configured: ``ha: mode``.
+    :param since: since when and by whom it is paused, in words; empty if no operator paused it.
+    """
+    if since:
+        return f"{IS_PAUSED}; {since}"
+    return OBSERVES if configured == OBSERVE else IS_PAUSED
+
 
 class WriteMode:
     """
@@ -27,7 +52,7 @@ class WriteMode:
         self.shared = ""
         """Why a shared store is not written; empty if no other master shares it."""
         self.paused = ""
-        """A note that writing is paused, since when and by whom; empty if it is not."""
+        """The note of :func:`pause_note` while writing is paused; empty if it is not."""
         self.lost = lost
         """Whether the replica was lost, and not all that the peers know was pulled yet."""
         self.adopted = adopted
@@ -35,10 +60,25 @@ class WriteMode:
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty if it is not in doubt."""
 
+    def pause(self, since: str) -> None:
+        """Stop writing; *since* when and by whom, in words."""
+        self.paused = pause_note(self._configured, since)
+
+    def resume(self) -> None:
+        """Write again."""
+        self.paused = ""
+
     @property
     def adopting(self) -> bool:
         """Whether nothing is recorded or written before the store is adopted."""
         return self.lost and not self.adopted
+
+    @property
+    def lost_note(self) -> str:
+        """A note that the replica was lost, and what to avoid meanwhile; empty if it was not."""
+        if not self.lost:
+            return ""
+        return ADOPTING if self.adopting else PULLING
 
     @property
     def never(self) -> str:

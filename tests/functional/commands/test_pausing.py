@@ -57,7 +57,7 @@ async def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_a_master_that_cannot_pause_keeps_no_other_from_pausing(tmp_path: Path) -> None:
-    def pause(since: str, note: str) -> None:
+    def pause(since: str) -> None:
         raise ReplicaError("replica.db: cannot be written: disk is full")
 
     one, two = places(tmp_path, "m1", "m2")

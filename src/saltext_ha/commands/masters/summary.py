@@ -15,15 +15,6 @@ from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.summary import MasterSummary, Unused
 from saltext_ha.transport.listener import Handler
 
-LOST = "replica.db is gone, or an old copy"
-ADOPTING = (
-    f"{LOST}; nothing is recorded or applied until the peers have been asked: a key that is "
-    "deleted or rejected here meanwhile comes back, so delete and reject keys on a peer"
-)
-PULLING = (
-    f"{LOST}; keys are still coming from the peers: until all have come, delete and reject keys on "
-    "a peer"
-)
 KEEPER_WITHIN = 2.0  # seconds for which a status waits for the keeper
 BUSY = (
     "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
@@ -106,7 +97,7 @@ class OwnSummary:
         notes = (
             *self._notes(),
             DRAINED_NOTE if self._health.draining else "",
-            (ADOPTING if core.mode.adopting else PULLING) if core.mode.lost else "",
+            core.mode.lost_note,
             core.problem,
             "" if core.problem or core.mode.lost else core.unseen,
             core.mode.doubt,

@@ -18,7 +18,6 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import not_configured
 from saltext_ha.commands.keys import key_pages
-from saltext_ha.commands.membership.members import OBSERVES, PAUSED
 from saltext_ha.common import cluster
 from saltext_ha.common.errors import EngineUnavailable, PeerUnreachable, TrustError
 from saltext_ha.common.master_key import ROLES
@@ -29,7 +28,7 @@ from saltext_ha.membership.join import Preview, one_way, other_group, preview
 from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode
 from saltext_ha.reconciler.keeper import Keeper
-from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.write_mode import WriteMode, pause_note
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.preview import NOTHING, SideKnowledge, joined, meeting
@@ -201,7 +200,7 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
     member = cluster.of(opts)
     why = member.why_only_reported(config.repair) if member else ""
     if paused and not why:
-        why = OBSERVES if config.mode == "observe" else PAUSED
+        why = pause_note(config.mode, since="")
     if why:
         side.notes.append(f"will write nothing to its key store: {why}")
     if keeper.mode.doubt:

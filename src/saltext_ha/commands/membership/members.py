@@ -15,6 +15,7 @@ from saltext_ha.membership.invites import Invites
 from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.renewal import Renewal
 from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.write_mode import IS_PAUSED
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.vouching import Vouching
@@ -22,14 +23,6 @@ from saltext_ha.transport import fingerprints, succession
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-
-PAUSED = "paused: keys are compared and reported, the key store is not written"
-OBSERVES = "mode observe: the key store is not written before salt-run ha.resume on this master"
-
-
-def paused(since: str) -> str:
-    """The note of a master that is paused; *since* when and by whom, in words."""
-    return f"{PAUSED}; {since}" if since else PAUSED
 
 
 class Members:
@@ -124,10 +117,10 @@ class Members:
             raise HaError(f"{self._group.name} does not write: {self._core.mode.never}")
         since = f"since {time.strftime('%Y-%m-%d %H:%M:%S %Z')}" + (f", by {by}" if by else "")
         if enforce:
-            await self._core.order(self._core.keeper.pause, "", "")
+            await self._core.order(self._core.keeper.resume)
             return {"note": "resumed; what was heard meanwhile is applied"}
-        await self._core.order(self._core.keeper.pause, since, paused(since))
-        return {"note": PAUSED}
+        await self._core.order(self._core.keeper.pause, since)
+        return {"note": IS_PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
         names = self._group.others
