@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from saltext_ha.commands.arguments import left_out
 from saltext_ha.commands.background import Background, Job
@@ -38,6 +38,19 @@ NO_TREE = (
     "this master runs without a tree: write  ha: trees:  into its configuration (docs/trees.md), "
     "and restart salt-master"
 )
+
+
+class Draft(NamedTuple):
+    """What a deployment would change."""
+
+    states: States
+    """Of the masters that take part."""
+    by_hand: dict[str, Planned]
+    """Tree → its live folder on this master, if no deployment made that."""
+    rows: list[dict[str, Any]]
+    """One for each tree, for the operator."""
+    todo: list[Planned]
+    """The trees that it changes."""
 
 
 class Deploy:
@@ -219,61 +232,87 @@ class Deploy:
         job.text = "asking the other masters"
         names = [each.tree.name for each in planned]
         states = await self._masters.ready(names, left_out, adopt or test)
-        there, unread = await self._by_hand(planned, job)
-        rows = [await self._plan(each, there.get(each.tree.name), states) for each in planned]
-        by_hand = foreign(states)
-        for each, row in zip(planned, rows, strict=True):
-            row["unread"] = unread.get(each.tree.name, "")
-            last = self._registers[each.tree.name].entries[:1]
-            served = row["counts"]["removed"] or any(entry.files for entry in last)
-            _check_source(each, bool(served or each.tree.name in by_hand))
-        todo = [
-            each
-            for each, row in zip(planned, rows, strict=True)
-            if not row["same"]
-            or row["edits"]
-            or not is_served(states, each.tree.name, each.version)
-        ]
-        answer: dict[str, Any] = {
+        draft = await self._draft(planned, states, job)
+        late: dict[str, str] = {}
+        problem = ""
+        if draft.todo and not test:
+            entries = {each.tree.name: self._entry_of(each, by, message) for each in draft.todo}
+            late, problem = await self._make_current(draft, entries, known, adopt, job)
+        return {
             "kind": "deploy",
             "test": test,
-            "trees": rows,
-            "masters": dict.fromkeys(sorted(states), ""),
+            "trees": draft.rows,
+            "masters": dict.fromkeys(sorted(states), "") | late,
             "left_out": sorted(left_out),
-            "adopt": by_hand,
-            "unknown": {},
-            "problem": "",
-            "retcode": 0,
+            "adopt": foreign(states),
+            "unknown": late,
+            "problem": problem,
+            "retcode": 2 if late or problem else 0,
         }
-        if test or not todo:
-            return answer
-        adopted = {
-            each.tree.name: await self._keep(each, there.get(each.tree.name), by) for each in todo
+
+    async def _draft(self, planned: Sequence[Planned], states: States, job: Job) -> Draft:
+        """
+        What the deployment would change; nothing is written.
+
+        :raises HaError: it must not be made.
+        """
+        by_hand, unread = await self._by_hand(planned, job)
+        draft = Draft(states, by_hand, [], [])
+        foreign_on = foreign(states)
+        for each in planned:
+            name = each.tree.name
+            row = await self._plan(each, by_hand.get(name), states)
+            draft.rows.append({**row, "unread": unread.get(name, "")})
+            if not row["same"] or row["edits"] or not is_served(states, name, each.version):
+                draft.todo.append(each)
+        for each, row in zip(planned, draft.rows, strict=True):
+            last = self._registers[each.tree.name].entries[:1]
+            served = row["counts"]["removed"] or any(entry.files for entry in last)
+            _check_source(each, bool(served or each.tree.name in foreign_on))
+        return draft
+
+    async def _make_current(
+        self,
+        draft: Draft,
+        entries: Mapping[str, Entry],
+        known: Mapping[str, Register],
+        adopt: bool,
+        job: Job,
+    ) -> tuple[dict[str, str], str]:
+        """
+        Stage all trees of *draft* on all masters, then have these switch one tree after the other.
+
+        :param entries: what the register of each tree is to say.
+        :return: the masters that do not serve all of it yet, and why; and what ended the deployment
+            after some trees were switched.
+        :raises HaError: nothing was switched.
+        """
+        todo, masters = draft.todo, draft.states.keys()
+        live = {
+            each.tree.name: await self._keep(each, draft.by_hand, entries[each.tree.name].by)
+            for each in todo
         }
-        await self._masters.stage(todo, states.keys(), job)
-        before = {each.tree.name: known[each.tree.name] for each in todo}
-        await self._masters.check_unmoved(before, states.keys())
+        await self._masters.stage(todo, masters, job)
+        await self._masters.check_unmoved({name: known[name] for name in entries}, masters)
         job.text = "switching"
-        shown = {row["tree"]: row for row in rows}
-        unknown: dict[str, list[str]] = {}
-        for each in todo:
-            name, entry = each.tree.name, self._entry_of(each, by, message)
+        rows = {row["tree"]: row for row in draft.rows}
+        late: dict[str, list[str]] = {}
+        problem = ""
+        for name, entry in entries.items():
+            entry = entry._replace(at=time.time())  # staging may have taken long
             try:
                 # Not over what came while the trees before this one were switched.
-                register = await self._registers.decide(name, entry, before[name], adopted[name])
+                register = await self._registers.decide(name, entry, known[name], live[name])
             except HaError as exc:
-                if each is todo[0]:
+                if name == todo[0].tree.name:
                     raise
-                answer["problem"] = _stopped([each.tree.name for each in todo], name, exc)
+                problem = _stopped(list(entries), name, exc)
                 break
-            shown[name]["number"] = register.entries[0].number
-            late = await self._masters.switch(name, register, states.keys(), adopt)
-            for master, why in late.items():
-                unknown.setdefault(master, []).append(why)
-        answer["unknown"] = {master: "; ".join(why) for master, why in unknown.items()}
-        answer["masters"] |= answer["unknown"]
-        answer["retcode"] = 2 if answer["unknown"] or answer["problem"] else 0
-        return answer
+            rows[name]["number"] = register.entries[0].number
+            unserved = await self._masters.switch(name, register, masters, adopt)
+            for master, why in unserved.items():
+                late.setdefault(master, []).append(why)
+        return {master: "; ".join(why) for master, why in late.items()}, problem
 
     async def _plan(self, each: Planned, there: Planned | None, states: States) -> dict[str, Any]:
         """As :func:`.plan_row`. A rollback does not wait for the source, which may hang."""
@@ -308,13 +347,14 @@ class Deploy:
                     unread[tree.name] = str(exc)
         return found, unread
 
-    async def _keep(self, each: Planned, there: Planned | None, by: str) -> Entry | None:
+    async def _keep(self, each: Planned, by_hand: Mapping[str, Planned], by: str) -> Entry | None:
         """
         Before the first deployment, keep what is live here as a version to go back to: a folder, or
         what was deployed under another name of the tree.
         """
         if self._registers[each.tree.name].entries:
             return None
+        there = by_hand.get(each.tree.name)
         if there is not None:
             assert there.source is not None  # nosec B101
             await self._stager.stage_from(there.tree.name, there.version, there.source)
