@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from saltext_ha.common.batches import batches
@@ -76,7 +76,7 @@ class Reconciler:
         :raises HaError: the replica cannot be written, or the store cannot be read.
         """
         try:
-            changed = [] if task.blind else self._ask_whose_it_is()
+            changed = [] if task.blind else self._check_store()
         except HaError:
             self.work.begin(task.ids, task.by, task.deleted)
             raise
@@ -192,7 +192,7 @@ class Reconciler:
         """Whether moves are still due after :meth:`apply`, for instance of an unwritable entry."""
         return self.mode.able and bool(self.replica.dirty())
 
-    def _ask_whose_it_is(self) -> list[Record]:
+    def _check_store(self) -> list[Record]:
         """Check whether the store can be believed; adopt it if it is an older copy, all of it."""
         if self.mode.adopting:
             return []
@@ -216,7 +216,7 @@ class Reconciler:
         moved = False
         try:
             for ids in batches(task.ids):
-                found, moves = self._write_down(ids, task)
+                found, moves = self._batch(ids, task)
                 changed += found
                 if not moves:
                     continue
@@ -232,25 +232,17 @@ class Reconciler:
                     self.revocations.follow_up()
         return changed
 
-    def _write_down(self, ids: Sequence[str], task: Task) -> tuple[list[Record], list[Move]]:
+    def _batch(self, ids: Sequence[str], task: Task) -> tuple[list[Record], list[Move]]:
         """
         Record what *ids* show, what arrived about them, and the moves that follow.
 
         :return: the local changes, and the moves.
         """
-        self.replica.bring(ids)
-        seen: dict[str, Sighting] = {}
         writes = self.mode.writes and not task.adopted
-        if not task.blind:
-            if writes:
-                for minion_id in ids:
-                    self.applier.clear_the_way(minion_id)
-            seen, again = self.observer.see(ids, task)
-        else:
-            again = {i: True for i in ids if self.mode.adopting or i in self.work}
+        self.replica.bring(ids)
+        seen, again = self._see(ids, task, writes)
         changed: list[Record] = []
         moves: list[Move] = []
-        plain = not (task.revise or task.adopted)
         may_matter = task.revise or self.replica.held.count
         if may_matter or any(each.news or each.applied.dirty for each in seen.values()):
             if not (task.blind or task.adopted or self.holds.is_ours()):
@@ -258,23 +250,7 @@ class Reconciler:
                 seen, again = {}, dict.fromkeys(ids, True)
             point("reconcile.begin")
             with self.replica.transaction():
-                if self.replica.held.count:
-                    freed = (i for i, each in seen.items() if not each.held)
-                    self.replica.held.discard(ids if task.adopted else freed)
-                for minion_id in ids:
-                    shown = seen.get(minion_id)
-                    if shown and plain and not self.replica.is_known(minion_id):
-                        # Nearly all ids of a first pass: this takes a third of the work and writes
-                        # the same rows.
-                        first = self.observer.first(minion_id, shown, task)
-                        if first:
-                            self.replica.add(first, shown.content.stored, shown.content.mark)
-                            changed.append(first)
-                            continue
-                    settled = minion_id not in again
-                    found, move = self._one(minion_id, shown, task, settled, writes)
-                    changed += found.values()
-                    moves += [move] if move else []
+                changed, moves = self._record(ids, seen, again, task, writes)
                 point("adopt.record" if task.adopted else "reconcile.record")
             point("reconcile.done")
         for minion_id, each in seen.items():
@@ -286,11 +262,52 @@ class Reconciler:
             self.work.done((i for i in ids if i not in again), task.deleted)
         return changed, moves
 
-    def _one(
+    def _see(
+        self, ids: Sequence[str], task: Task, writes: bool
+    ) -> tuple[dict[str, Sighting], dict[str, bool]]:
+        """As :meth:`.Observer.see`; a blind task sees nothing, and ids that wait go on waiting."""
+        if task.blind:
+            return {}, {i: True for i in ids if self.mode.adopting or i in self.work}
+        if writes:
+            for minion_id in ids:
+                self.applier.clear_the_way(minion_id)
+        return self.observer.see(ids, task)
+
+    def _record(
+        self,
+        ids: Sequence[str],
+        seen: Mapping[str, Sighting],
+        again: Container[str],
+        task: Task,
+        writes: bool,
+    ) -> tuple[list[Record], list[Move]]:
+        """:meth:`_batch` inside its transaction; *again*: ids that are looked at once more."""
+        if self.replica.held.count:
+            freed = (i for i, each in seen.items() if not each.held)
+            self.replica.held.discard(ids if task.adopted else freed)
+        changed: list[Record] = []
+        moves: list[Move] = []
+        plain = not (task.revise or task.adopted)
+        for minion_id in ids:
+            shown = seen.get(minion_id)
+            if shown and plain and not self.replica.is_known(minion_id):
+                # Nearly all ids of a first pass: this takes a third of the work and writes the same
+                # rows.
+                first = self.observer.first(minion_id, shown, task)
+                if first:
+                    self.replica.add(first, shown.content.stored, shown.content.mark)
+                    changed.append(first)
+                    continue
+            found, move = self._record_one(minion_id, shown, task, minion_id not in again, writes)
+            changed += found.values()
+            moves += [move] if move else []
+        return changed, moves
+
+    def _record_one(
         self, minion_id: str, seen: Sighting | None, task: Task, settled: bool, writes: bool
     ) -> tuple[Records, Move | None]:
         """
-        :meth:`_write_down` for one id.
+        :meth:`_record` for one id.
 
         :param seen: None if the id was not looked at, or is not believed.
         :param settled: whether all local changes of the id are recorded.

@@ -196,13 +196,13 @@ def shown(master: Master, minion_id: str) -> dict[str, Any]:
 def test_it_is_the_way_of_new_ids_with_one_sound_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with two() as (short, _):
         reconciler, taken = short.keeper.reconciler, []
-        one = reconciler._one
+        one = reconciler._record_one
 
         def noted(minion_id: str, *rest: Any) -> Any:
             taken.append(minion_id)
             return one(minion_id, *rest)
 
-        monkeypatch.setattr(reconciler, "_one", noted)
+        monkeypatch.setattr(reconciler, "_record_one", noted)
         for number, state in enumerate((ACCEPTED, PENDING, REJECTED)):
             short.knock(IDS[number], state=state)
         assert len(short.scan()) == 3
