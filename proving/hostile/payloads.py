@@ -188,7 +188,7 @@ def tree(rng: Random) -> dict[str, Any]:
 
 
 def register(rng: Random) -> list[Any]:
-    """What is current of a tree, as peers send it (see ``trees/register_rows.py``)."""
+    """What is current of a tree, as peers send it (see ``trees/deployment_rows.py``)."""
     node, version = rng.randbytes(8).hex(), rng.randbytes(32)
     entry = [rng.randrange(1, 9), version, 1.7e9, "root", "evil", "/srv/git", "", 3, 100]
     return [[[node, 1, [entry]]], [[node, 1]]]

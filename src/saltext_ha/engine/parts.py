@@ -86,8 +86,8 @@ class Parts:
         self.ending = Ending()
         self.notes: dict[str, str] = {}
         """Notes for operators, by subject."""
-        self.noted: list[Callable[[], Iterable[str]]] = []
-        """Those that parts have which are made later (:mod:`.wiring`)."""
+        self.later_notes: list[Callable[[], Iterable[str]]] = []
+        """The notes of parts that are made later (:mod:`.wiring`)."""
         self.counters = Counters()
         # Salt has made or read the key by now, and reads it no more.
         self.master_key = master_key.at_start(opts)
@@ -109,8 +109,8 @@ class Parts:
         # Consumers of events, in this order: hints take the user's name from the calls.
         self._calls = WheelCalls()
         self.presence = Presence(functools.partial(is_ours, opts))
-        self.room = MemoryBudget()
-        self.returns = Returns(room=self.room)
+        self.memory = MemoryBudget()
+        self.returns = Returns(memory=self.memory)
         self.failovers = Failovers()
         self.bus = EventBus(opts, (self._calls.heard, self.presence, self.returns, self.failovers))
         if config.name in self.trust.pinned():
@@ -335,12 +335,12 @@ class Parts:
         yield damage
         if not damage:  # otherwise a file there may hang
             yield state_owner.turned_away(self.config)
-        yield self.room.note()
+        yield self.memory.note()
         yield from self.trees.notes()
         yield from self.leader.notes()
         yield from self.runs.notes()
         yield from self.rebuilding.notes()
         if self.reactions:
             yield from self.reactions.notes()
-        for notes in self.noted:
+        for notes in self.later_notes:
             yield from notes()

@@ -16,8 +16,8 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.common.tasks import Tasks
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine import startup, wiring
+from saltext_ha.engine.member_loop import follow_members
 from saltext_ha.engine.parts import Parts
-from saltext_ha.engine.upkeep import follow_members
 from saltext_ha.keystore import rotation
 from saltext_ha.membership.auto_join import AutoJoin
 from saltext_ha.reconciler.scanner import Scanner

@@ -15,16 +15,16 @@ from saltext_ha.commands.keys.key_section import KeySection
 from saltext_ha.commands.keys.keys import keys
 from saltext_ha.commands.keys.rewrite import Rewrite
 from saltext_ha.commands.masters.endpoints import Endpoints
+from saltext_ha.commands.masters.own_summary import OwnSummary
 from saltext_ha.commands.masters.proxy_config import ProxyConfig
 from saltext_ha.commands.masters.restart_masters import RestartMasters
 from saltext_ha.commands.masters.status import Status
-from saltext_ha.commands.masters.summary import OwnSummary
 from saltext_ha.commands.membership.members import Members
 from saltext_ha.commands.membership.remove_peer import RemovePeer
-from saltext_ha.commands.minions.cmd import Commands
+from saltext_ha.commands.minions.cmd import CmdCommand
 from saltext_ha.commands.minions.drain import Drain
 from saltext_ha.commands.minions.failover_safe import FailoverSafe
-from saltext_ha.commands.minions.minions import Bound, accepted_of
+from saltext_ha.commands.minions.minions import BoundMinions, accepted_of
 from saltext_ha.commands.minions.past_jobs import PastJobs
 from saltext_ha.commands.minions.reachability import reachability
 from saltext_ha.commands.minions.where import Where
@@ -47,7 +47,7 @@ from saltext_ha.minions.shared_mines import OFF, SharedMines
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.web.own_metrics import Own
+from saltext_ha.web.own_metrics import OwnSources
 from saltext_ha.web.pages import Pages
 from saltext_ha.web.snapshot import Snapshots
 
@@ -119,10 +119,10 @@ class Answering:
         self.mines = self._add(_mines(parts, own_jobs, self.arrivals))
         self.jobs = jobs = Jobs(group, own_jobs, parts.presence.hot)
         self.bound = self._add(
-            Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
+            BoundMinions(group, jobs, core, opts, presence=parts.presence, memory=parts.memory)
         )
         where = Where(core, jobs, self.bound)
-        cmd = Commands(jobs, where, bool(opts.get("order_masters")))
+        cmd = CmdCommand(jobs, where, bool(opts.get("order_masters")))
         past = self._add(PastJobs(group, jobs, JobCache(opts)))
         self._on_socket(
             minions=self.bound.minions,
@@ -281,7 +281,7 @@ class Answering:
             Snapshots(config.name, self.status, core, parts.failovers, config.peer_timeout),
             parts.health,
             self.bound.minions,
-            Own(
+            OwnSources(
                 config.name,
                 config.group,
                 core.mode,
@@ -312,7 +312,7 @@ def _shared_mines(parts: Parts) -> SharedMines:
         off=why_not(parts.opts) if wanted else OFF,
     )
     if wanted:
-        parts.noted.append(shared.notes)
+        parts.later_notes.append(shared.notes)
     return shared
 
 
@@ -322,7 +322,7 @@ def _arrivals(parts: Parts, jobs: OwnJobs, shared: SharedMines) -> Arrivals | No
         return None
     arrivals = Arrivals(_refresh(jobs), _sent_by_minions(cached(parts.opts, GRAINS), shared))
     parts.bus.add(arrivals)
-    parts.noted.append(arrivals.notes)
+    parts.later_notes.append(arrivals.notes)
     return arrivals
 
 
@@ -356,5 +356,5 @@ def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
     )
     if arrivals:
         parts.bus.add(mines)
-        parts.noted.append(mines.notes)
+        parts.later_notes.append(mines.notes)
     return mines

@@ -59,16 +59,16 @@ class Returns:
     """
     Collects the returns of expected jobs from the bus; any thread may use it.
 
-    :param room: how much memory the kept returns may take.
+    :param memory: how much memory the kept returns may take.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, room: MemoryBudget | None = None
+        self, clock: Callable[[], float] = time.monotonic, memory: MemoryBudget | None = None
     ) -> None:
         self.arrived: Callable[[], None] = lambda: None
         """Called after each return, in the thread of the bus."""
         self._clock = clock
-        self._room = room or MemoryBudget()
+        self._memory = memory or MemoryBudget()
         self._expected: dict[str, _Job] = {}
         self._lock = threading.Lock()
 
@@ -83,10 +83,10 @@ class Returns:
                 return
             if job.awaits(minion_id):
                 value = job.keep(data.get("return")) if job.keep else None
-                taken = self._room.take(size := _size(minion_id, value))
+                taken = self._memory.take(size := _size(minion_id, value))
                 if not taken and size > HELD_EACH:  # it has returned all the same
                     value = LEFT_OUT
-                    taken = self._room.take(size := _size(minion_id, value))
+                    taken = self._memory.take(size := _size(minion_id, value))
                 if taken:
                     job.held += size
                     code = data.get("retcode")
@@ -150,7 +150,7 @@ class Returns:
             for minion_id in job.returned.keys() - targeted:
                 size = _size(minion_id, job.returned.pop(minion_id).value)
                 job.held -= size
-                self._room.give(size)
+                self._memory.give(size)
 
     def targeted(self, jid: str) -> frozenset[str] | None:
         """The minions that a job was published to, once that is known."""
@@ -166,7 +166,7 @@ class Returns:
                 self._drop(jid)
 
     def _drop(self, jid: str) -> None:
-        self._room.give(self._expected.pop(jid).held)
+        self._memory.give(self._expected.pop(jid).held)
 
     def of(self, jid: str) -> dict[str, Return]:
         """The returns of that job so far: minion id → return."""

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Registers:
     """
     One table of *db*, an open replica.db: ``tree`` has the current version of each tree, ``run``
-    the last runs under each name. ``trees/register_rows.py`` and ``once/run_rows.py`` make
+    the last runs under each name. ``trees/deployment_rows.py`` and ``once/run_rows.py`` make
     the rows.
     """
 

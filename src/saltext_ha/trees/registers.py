@@ -21,7 +21,7 @@ from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.trees import register_rows
+from saltext_ha.trees import deployment_rows
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class TreeRegisters(Mapping[str, Register]):
         """Whether all peers that are up were asked since the start."""
         self._troubles: dict[str, str] = {}
         """Peer → the note on what it says, or does not say."""
-        stored = core.replica.trees.all(register_rows.from_rows)
+        stored = core.replica.trees.all(deployment_rows.from_rows)
         self._known = {name: stored.get(name, Register()) for name in names}
 
     def __getitem__(self, name: str) -> Register:
@@ -130,7 +130,7 @@ class TreeRegisters(Mapping[str, Register]):
         """The message that has a peer serve the current version."""
         return {
             "tree": name,
-            "register": register_rows.to_rows(register),
+            "register": deployment_rows.to_rows(register),
             "vouched": self._vouched(register),
             "adopt": adopt,
         }
@@ -142,7 +142,7 @@ class TreeRegisters(Mapping[str, Register]):
         have = wire.field(payload, "have", dict)
         told = {n: r for n, r in self._known.items() if have.get(n) != r.digest}
         return {
-            "trees": {name: register_rows.to_rows(register) for name, register in told.items()},
+            "trees": {name: deployment_rows.to_rows(register) for name, register in told.items()},
             "vouched": self._vouched(*told.values()),
         }
 
@@ -152,7 +152,7 @@ class TreeRegisters(Mapping[str, Register]):
     def _put(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
         """Store a register; inside a transaction only."""
         replica = self._core.replica
-        replica.trees.put(name, register_rows.to_rows(register))
+        replica.trees.put(name, deployment_rows.to_rows(register))
         replica.deployments.wrote(name, register.entries, receipt)
         point("tree.record")
 
@@ -204,7 +204,7 @@ class TreeRegisters(Mapping[str, Register]):
             answer = await line.call("trees", {"have": have})
             told = wire.field(answer, "trees", dict)
             registers = {
-                tree: register_rows.from_rows(told[tree])
+                tree: deployment_rows.from_rows(told[tree])
                 for tree in self._known.keys() & told.keys()
             }
             await self.learn(registers, answer.get("vouched"), name)

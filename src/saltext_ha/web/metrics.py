@@ -25,7 +25,7 @@ from saltext_ha.common import version
 from saltext_ha.health.group_state import COMPARISON, DEGRADED, OK, UNKNOWN
 from saltext_ha.replication.record import SHOWN
 from saltext_ha.transport import succession
-from saltext_ha.web.own_metrics import Own
+from saltext_ha.web.own_metrics import OwnSources
 from saltext_ha.web.snapshot import Taken
 
 STATES = (OK, DEGRADED, UNKNOWN)
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 """What the status says of one master."""
 
 
-def render(own: Own, taken: Taken, accept: str) -> tuple[bytes, str]:
+def render(own: OwnSources, taken: Taken, accept: str) -> tuple[bytes, str]:
     """The metrics, and their content type, in the format that *accept* asks for."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(own, taken))
@@ -47,7 +47,7 @@ def render(own: Own, taken: Taken, accept: str) -> tuple[bytes, str]:
 
 
 class _Collector:
-    def __init__(self, own: Own, taken: Taken) -> None:
+    def __init__(self, own: OwnSources, taken: Taken) -> None:
         self._own = own
         self._status = taken.data
 

@@ -1,4 +1,4 @@
-"""Sources of the metrics about this master itself, beside the state of the group."""
+"""Where the metrics about this master itself come from; those of the group come from its state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.transport.identity import Identity
 
 
-class Own(NamedTuple):
+class OwnSources(NamedTuple):
     """``refused``: reason → how many peers and strangers were turned away for it."""
 
     name: str

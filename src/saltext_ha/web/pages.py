@@ -17,7 +17,7 @@ from saltext_ha.health.watcher import Watcher
 from saltext_ha.transport.control_server import Command
 from saltext_ha.web.listener import HEADERS, Page
 from saltext_ha.web.openapi import DESCRIPTION
-from saltext_ha.web.own_metrics import Own
+from saltext_ha.web.own_metrics import OwnSources
 from saltext_ha.web.snapshot import GOOD_FOR, Snapshots, Taken
 
 JSON = "application/json"
@@ -45,7 +45,9 @@ class Pages:
     :param own: the sources of the metrics about this master itself.
     """
 
-    def __init__(self, snapshots: Snapshots, health: Watcher, minions: Command, own: Own) -> None:
+    def __init__(
+        self, snapshots: Snapshots, health: Watcher, minions: Command, own: OwnSources
+    ) -> None:
         self._snapshots, self._health = snapshots, health
         self._minions, self._own = minions, own
         self._streams = 0

@@ -98,7 +98,7 @@ async def misbehave(m1: Engine, m2: Engine, thief: Turned, root: Path) -> Turned
 async def test_all_that_it_did_is_shown_and_undone_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saltext_ha.engine.upkeep.MEMBERS_INTERVAL", 0.2)
+    monkeypatch.setattr("saltext_ha.engine.member_loop.MEMBERS_INTERVAL", 0.2)
     monkeypatch.setattr(deeds, "PORTION", 2)
     began = time.time()
     async with with_a_thief(tmp_path) as (m1, m2, thief):

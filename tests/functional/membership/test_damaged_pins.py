@@ -167,7 +167,7 @@ async def test_a_file_of_a_removed_master_that_stays_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the note of the removal got lost, too, that master would be trusted again."""
-    monkeypatch.setattr("saltext_ha.engine.upkeep.MEMBERS_INTERVAL", 0.2)
+    monkeypatch.setattr("saltext_ha.engine.member_loop.MEMBERS_INTERVAL", 0.2)
     one, two = places(tmp_path, "m1", "m2", ha=PATIENT)
     async with met(one, two):
         file, unlink = one.config.state_dir / "peers" / "m2.json", Path.unlink

@@ -185,4 +185,4 @@ async def test_what_was_returned_is_forgotten_after_the_job(
         answers, _ = await jobs.run(JobSpec(WHERE, glob="*"), 0.5)
         assert answers["m1"].returned.keys() == {"web1"}
         await until(lambda: parts.returns.count(sent[0]) == 0, "it is forgotten")
-        assert parts.room.held == 0
+        assert parts.memory.held == 0

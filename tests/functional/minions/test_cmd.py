@@ -322,7 +322,7 @@ async def test_who_returns_more_than_is_kept_has_returned(
     """As when thousands of minions return a highstate: none of them is missing."""
     monkeypatch.setattr(intake, "HELD_AT_LEAST", 20_000)
     async with world(tmp_path, **{f"web{n}": failover("m1") for n in range(8)}) as there:
-        there.m1.parts.room.suit(len(there.minions))
+        there.m1.parts.memory.suit(len(there.minions))
         ran = await there.run("cmd", "*", "test.arg", "x" * 5_000, timeout=SECONDS)
         assert (len(ran["returned"]), ran["missing"], ran["retcode"]) == (8, {}, 0)
         (jid,) = ran["jobs"][0].values()
@@ -330,7 +330,7 @@ async def test_who_returns_more_than_is_kept_has_returned(
         whole = [value for value in ran["returned"].values() if value == ["x" * 5_000]]
         assert 0 < len(whole) < 4
         assert [*ran["returned"].values()].count(left_out) == 8 - len(whole)
-        assert not there.m1.parts.room.note()
+        assert not there.m1.parts.memory.note()
         monkeypatch.setitem(intake.FIELDS, "return", intake.Size(100, 10_000))
         ran = await there.run("cmd", "web1", "test.arg", "x" * 10_001, timeout=SECONDS)
         assert ran["returned"]["web1"].startswith(intake.TOO_MUCH)

@@ -259,7 +259,7 @@ def test_another_masters_job_makes_room_for_one_that_keeps_answers(
 
 def test_only_whom_it_was_for_has_returned_it() -> None:
     room = MemoryBudget()
-    returns = Returns(room=room)
+    returns = Returns(memory=room)
     returns.expect(["1"], 10, str)
     for minion_id in ("web1", "made-up", "x" * 256, "../up", ""):
         returns(*event("1", minion_id))

@@ -15,7 +15,7 @@ from saltext_ha.health import group_state
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.transport import identity, succession
 from saltext_ha.web import metrics
-from saltext_ha.web.own_metrics import Own
+from saltext_ha.web.own_metrics import OwnSources
 from saltext_ha.web.snapshot import Taken
 
 Samples = dict[tuple[str, ...], float]
@@ -61,7 +61,7 @@ def own(tmp_path: Path) -> Any:
     health: Any = SimpleNamespace(told=lambda: {"checks": checks}, draining=True)
     failovers: Any = SimpleNamespace(count=6)
     made = identity.load_or_create(tmp_path, "m1")
-    return Own(
+    return OwnSources(
         "m1",
         "prod",
         WriteMode(),

@@ -9,7 +9,7 @@ from typing import Any
 
 from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
 from saltext_ha.commands.masters.known_apis import KnownApis
-from saltext_ha.commands.masters.summary import OwnSummary
+from saltext_ha.commands.masters.own_summary import OwnSummary
 from saltext_ha.common import cluster
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.file_looks import Looks

@@ -38,7 +38,7 @@ class UnderWay:
     ended: dict[str, Answers] = field(default_factory=dict)
 
 
-class Commands:
+class CmdCommand:
     """
     Publishes an operator's job: one part on each master that its minions need.
 

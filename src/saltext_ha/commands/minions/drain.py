@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from saltext_ha.commands.arguments import no_master, timeout_of, whole_of
 from saltext_ha.commands.minions import closed_masters
 from saltext_ha.commands.minions.drained import DrainedMasters
-from saltext_ha.commands.minions.minions import Bound
+from saltext_ha.commands.minions.minions import BoundMinions
 from saltext_ha.commands.minions.moves import Moves
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.health.watcher import Watcher
@@ -66,7 +66,9 @@ class Drain:
     :param host: the host at which others reach this master.
     """
 
-    def __init__(self, group: Group, jobs: Jobs, bound: Bound, health: Watcher, host: str) -> None:
+    def __init__(
+        self, group: Group, jobs: Jobs, bound: BoundMinions, health: Watcher, host: str
+    ) -> None:
         self._group, self._jobs, self._bound, self._host = group, jobs, bound, host
         self._drained = DrainedMasters(group, health)
         self._moves = Moves(jobs, bound, self._drained)

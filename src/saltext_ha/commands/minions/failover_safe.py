@@ -11,7 +11,7 @@ from typing import Any
 from saltext_ha.commands.arguments import no_master
 from saltext_ha.commands.consistency.consistency_check import ConsistencyCheck
 from saltext_ha.commands.masters.endpoints import Endpoints, MinionEndpoint
-from saltext_ha.commands.masters.summary import OwnSummary
+from saltext_ha.commands.masters.own_summary import OwnSummary
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.health.fitness import counted

@@ -81,7 +81,7 @@ class MasterSights:
                 self.sights[minion_id] = Sight.from_wire(sight)
 
 
-class Bound:
+class BoundMinions:
     """
     The minions that are connected to this master, and to the others.
 
@@ -89,7 +89,7 @@ class Bound:
     :meth:`minions` for the group.
 
     :param presence: what this master's bus tells of minions.
-    :param room: the memory for that; gets the number of accepted minions from time to time.
+    :param memory: the memory for that; gets the number of accepted minions from time to time.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Bound:
         opts: Mapping[str, Any],
         *,
         presence: Presence,
-        room: MemoryBudget,
+        memory: MemoryBudget,
     ) -> None:
         self._group, self._jobs = group, jobs
         self._core, self._opts = core, opts
-        self._presence, self._room = presence, room
+        self._presence, self._memory = presence, memory
         self._counted: tuple[float, int | None] = (-math.inf, None)
         self._counting = asyncio.Lock()
 
@@ -151,7 +151,7 @@ class Bound:
             if turn % COUNTED == 0:
                 with contextlib.suppress(HaError):  # the status tells what is wrong
                     counts = await self._core.run(self._core.replica.counts)
-                    self._room.suit(counts.get(ACCEPTED, 0))
+                    self._memory.suit(counts.get(ACCEPTED, 0))
             turn += 1
             await rest(SETTLE)
             await self.settle()

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.minions.drained import DrainedMasters
-from saltext_ha.commands.minions.minions import Bound
+from saltext_ha.commands.minions.minions import BoundMinions
 from saltext_ha.common.batches import batches
 from saltext_ha.minions.job_specs import MOVE, JobSpec
 from saltext_ha.minions.jobs import Jobs
@@ -29,7 +29,7 @@ Leaving = dict[str, tuple[dict[str, Any], float]]
 class Moves:
     """:param drained: which masters get no minions from now on."""
 
-    def __init__(self, jobs: Jobs, bound: Bound, drained: DrainedMasters) -> None:
+    def __init__(self, jobs: Jobs, bound: BoundMinions, drained: DrainedMasters) -> None:
         self._jobs, self._bound, self._drained = jobs, bound, drained
 
     async def carry_out(

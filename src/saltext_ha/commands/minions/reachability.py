@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.arguments import glob_of, timeout_of
-from saltext_ha.commands.minions.minions import Bound
+from saltext_ha.commands.minions.minions import BoundMinions
 from saltext_ha.minions.job_answers import Answers, Stray
 from saltext_ha.minions.job_specs import PING, WHERE, JobSpec
 from saltext_ha.minions.jobs import Jobs
@@ -29,7 +29,7 @@ ASTRAY_NOTE = (
 )
 
 
-async def reachability(jobs: Jobs, bound: Bound, payload: dict[str, Any]) -> dict[str, Any]:
+async def reachability(jobs: Jobs, bound: BoundMinions, payload: dict[str, Any]) -> dict[str, Any]:
     """Has every master ping the minions at once, and shows who answered whom."""
     glob = glob_of(payload)
     seconds = timeout_of(payload, TIMEOUT)
@@ -48,7 +48,7 @@ async def reachability(jobs: Jobs, bound: Bound, payload: dict[str, Any]) -> dic
     return found
 
 
-async def _kinds(bound: Bound, glob: str, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+async def _kinds(bound: BoundMinions, glob: str, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
     """Minion → its type and number of masters, if any master knows them."""
     known, _ = await bound.everywhere({"glob": glob}, frozenset(ids))
     return {

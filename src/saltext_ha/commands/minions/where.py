@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from saltext_ha.commands.arguments import glob_of, is_glob, timeout_of
-from saltext_ha.commands.minions.minions import PAGE, Bound, accepted_of, sights_of
+from saltext_ha.commands.minions.minions import PAGE, BoundMinions, accepted_of, sights_of
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_specs import MAX_IDS, PING, JobSpec
@@ -33,7 +33,7 @@ class Where:
     once, and then every master knows which minion answers where.
     """
 
-    def __init__(self, core: Core, jobs: Jobs, bound: Bound) -> None:
+    def __init__(self, core: Core, jobs: Jobs, bound: BoundMinions) -> None:
         self._core, self._jobs, self._bound = core, jobs, bound
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Where:
             count where they were heard last; master → why it could not be asked.
 
         :param question: the part of their evidence that the masters are asked for, as
-            :meth:`.Bound.everywhere` takes it.
+            :meth:`.BoundMinions.everywhere` takes it.
         :param live: ping all of *ids*.
         """
         known, unknown = await self._bound.everywhere(question, frozenset(ids))

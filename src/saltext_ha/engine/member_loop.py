@@ -1,4 +1,4 @@
-"""Follows which masters belong to the group, for as long as the engine runs."""
+"""The loop that follows which masters belong to the group, for as long as the engine runs."""
 
 from __future__ import annotations
 
