@@ -1181,7 +1181,7 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
     ``why``, ``leader`` (a name, or None), ``fence`` (a number that grows with each change of
     leaders, if the store has one; what runs has it in the environment as ``SALT_HA_FENCE``),
     ``return``, ``error``, ``function``, ``name``. Exit code: the function's; 0 if another master
-    leads, or it ran already; 1 if nobody leads.
+    leads, or it ran already; 1 if it runs nowhere, as nobody leads or the last run has not ended.
 
     CLI Example:
 

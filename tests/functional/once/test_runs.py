@@ -214,9 +214,9 @@ async def test_who_is_due_while_the_last_run_goes_on_past_its_period_waits_for_i
         assert run
         for master in group.names:
             due = await group.once(master, name="n", within="1h", wait=0)
-            assert (due["skipped"], due["waited"]) == (True, False)
+            assert (due["skipped"], due["waited"], due["retcode"]) == (True, False, 0)
             late = await group.once(master, name="n", within=0, wait=0)
-            assert (late["skipped"], late["waited"], late["retcode"]) == (True, True, 0)
+            assert (late["skipped"], late["waited"], late["retcode"]) == (True, True, 1)
             assert late["why"].startswith("m1 runs it, since ")
         waiting = asyncio.ensure_future(group.once("m1", name="n", within=0, wait=20))
         group.told.clear()

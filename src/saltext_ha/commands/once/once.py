@@ -29,7 +29,7 @@ class Once:
         """
         What to ``do``: ``run`` it now (with ``fence`` and, for a run with a name, its ``start``),
         ``skip`` it, or ``wait`` and ask again, as it may be this master's turn soon, or the last
-        run has not ended though its period is over; and ``leader`` and ``why``.
+        run has not ended though its period is over (``overdue``); and ``leader`` and ``why``.
         """
         name, function = str(payload.get("name") or ""), str(payload.get("function"))
         if name:
@@ -41,7 +41,8 @@ class Once:
         standing = await self._standing()
         told = {"leader": standing.leader or None, "fence": standing.fence, "start": None}
         if name and (found := self._runs.in_the_way(name, function, within)):
-            return {**told, "do": WAIT if found.overdue else SKIP, "why": found.why}
+            do = WAIT if found.overdue else SKIP
+            return {**told, "do": do, "why": found.why, "overdue": found.overdue}
         if not standing.leads:
             return {**told, **_elsewhere(standing, name)}
         if not name:

@@ -80,8 +80,9 @@ def run(
         "waited": told["do"] == "wait",
         "why": told["why"],
         "return": None,
-        # Nobody leads: it runs on no master, which a schedule must not take for success.
-        "retcode": int(told["do"] == "wait" and not told["leader"]),
+        # It runs on no master, as nobody leads or the last run hangs: a schedule or cron must not
+        # take that for success.
+        "retcode": int(told["do"] == "wait" and (not told["leader"] or bool(told.get("overdue")))),
     }
     if answer["skipped"]:
         return answer
