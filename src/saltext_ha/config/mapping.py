@@ -48,14 +48,6 @@ def _command(value: Any) -> tuple[str, ...]:
     return tuple(words)
 
 
-@dataclass(frozen=True)
-class PeerAddress:
-    """The URL of a pinned peer, if it differs from the one that it told on joining."""
-
-    name: str
-    url: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class HaConfig:
     """
@@ -146,7 +138,8 @@ class HaConfig:
     restart: tuple[str, ...] = setting(_command, RESTART)
     repair: bool = setting(flag, False)
     masters: tuple[str, ...] = ()
-    peers: tuple[PeerAddress, ...] = ()
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """Name → URL."""
     consistency: settings.ConsistencySettings = field(default_factory=settings.ConsistencySettings)
     health: health.HealthSettings | None = field(default_factory=health.HealthSettings)
     leader: leader.LeaderSettings | None = field(default_factory=leader.LeaderSettings)
@@ -162,11 +155,6 @@ class HaConfig:
     def url(self) -> str:
         """The URL under which peers reach this master."""
         return make_url(self.address, self.port)
-
-    @property
-    def peer_urls(self) -> dict[str, str]:
-        """Name → URL of the peers that are called at another URL than they say."""
-        return {peer.name: peer.url for peer in self.peers}
 
 
 def make_url(host: str, port: int) -> str:
@@ -232,10 +220,10 @@ def _masters(value: Any) -> tuple[str, ...]:
     return tuple(urls)
 
 
-def _peers(value: Any) -> tuple[PeerAddress, ...]:
+def _peers(value: Any) -> dict[str, str]:
     if not isinstance(value, list):
         raise ValueError(": takes a list of {name: …, url: …}")
-    peers: list[PeerAddress] = []
+    peers: dict[str, str] = {}
     for index, entry in enumerate(value):
         where = f"[{index}]"
         if not isinstance(entry, Mapping) or set(entry) != {"name", "url"}:
@@ -244,14 +232,13 @@ def _peers(value: Any) -> tuple[PeerAddress, ...]:
             name = _name(entry["name"])
         except ValueError as exc:
             raise ValueError(f"{where}.name: {entry['name']!r} {exc}") from None
+        if name in peers:
+            raise ValueError(f"{where}.name: {name!r} stands twice")
         try:
-            url = check_url(entry["url"])
+            peers[name] = check_url(entry["url"])
         except ValueError as exc:
             raise ValueError(f"{where}.url: {entry['url']!r} {exc}") from None
-        if name in {peer.name for peer in peers}:
-            raise ValueError(f"{where}.name: {name!r} stands twice")
-        peers.append(PeerAddress(name, url))
-    return tuple(peers)
+    return peers
 
 
 _PARTS: dict[str, Callable[[Any], Any]] = {

@@ -94,7 +94,7 @@ class Parts:
         """The fingerprint of the key by which minions know the running master; empty: unknown."""
         self.looks = Looks()
         """Looks at the state folder."""
-        self.trust = Trust(config.state_dir, config.peer_urls, config.max_members, self.looks)
+        self.trust = Trust(config.state_dir, config.peers, config.max_members, self.looks)
         self.renewal = Renewal(
             identities.load_or_create(config.state_dir, config.name),
             config.state_dir,
@@ -328,7 +328,7 @@ class Parts:
         yield self.core.mode.paused
         yield from self.renewal.notes()
         yield from self.membership.notes()
-        for name in sorted(self.config.peer_urls.keys() - self.group.masters):
+        for name in sorted(self.config.peers.keys() - self.group.masters):
             yield f"ha: peers: no member is called {name}, so the URL there is not used"
         yield from self.vouching.notes()
         damage = self.damage()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.common.errors import ConfigError
-from saltext_ha.config.mapping import HaConfig, PeerAddress, check_url, parse
+from saltext_ha.config.mapping import HaConfig, check_url, parse
 from tests.unit.config.options import OPTS
 
 pytestmark = pytest.mark.core
@@ -58,7 +58,7 @@ def test_capital_letters_make_no_other_url() -> None:
 
 def test_peers_are_read_and_their_urls_made_canonical() -> None:
     config = read(peers=[{"name": "m2", "url": "https://10.0.0.2:4530/"}])
-    assert config.peers == (PeerAddress("m2", "https://10.0.0.2:4530"),)
+    assert config.peers == {"m2": "https://10.0.0.2:4530"}
 
 
 @pytest.mark.parametrize(

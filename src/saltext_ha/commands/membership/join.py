@@ -189,7 +189,7 @@ class _Wish:
                 "group's secret (ha: secret_file, or SALT_HA_SECRET in the environment); or give "
                 f"it a token of  salt-ha invite:  {JOIN}"
             )
-        trust = Trust(settings.state_dir, settings.peer_urls, settings.max_members)
+        trust = Trust(settings.state_dir, settings.peers, settings.max_members)
         since = group_secret.left_since(settings.state_dir)
         if since and not self.force:
             return notice(
