@@ -182,11 +182,7 @@ def read(response: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def left(deadline: Deadline) -> float:
-    """
-    Seconds for the next step.
-
-    :raises TimeoutError: there are none.
-    """
+    """Seconds for the next step. :raises TimeoutError: there are none."""
     seconds = deadline.remaining()
     if seconds <= 0:
         raise TimeoutError

@@ -160,11 +160,7 @@ def written(entries: Iterable[str], default_port: int, host: str, port: int) -> 
 
 
 def resolve(host: str) -> frozenset[str]:
-    """
-    All addresses of *host*, in canonical form.
-
-    :raises OSError: the name does not resolve.
-    """
+    """All addresses of *host*, in canonical form. :raises OSError: the name does not resolve."""
     literal = bare_ip(host)
     if literal:
         return frozenset({literal})

@@ -113,11 +113,7 @@ class JobSpec:
 
     @classmethod
     def from_wire(cls, raw: Any) -> JobSpec:
-        """
-        The job that a peer asks for.
-
-        :raises InvalidRecord: it is not a permitted job.
-        """
+        """The job that a peer asks for. :raises InvalidRecord: it is not a permitted job."""
         if not isinstance(raw, Mapping):
             raise InvalidRecord("a job is a map")
         what, glob, to = (wire.field(raw, name, str) for name in ("what", "glob", "to"))
@@ -159,11 +155,7 @@ class CommandSpec:
 
     @classmethod
     def from_wire(cls, raw: Mapping[str, Any]) -> CommandSpec:
-        """
-        The command that a peer asks for.
-
-        :raises InvalidRecord: it is no job.
-        """
+        """The command that a peer asks for. :raises InvalidRecord: it is no job."""
         tgt, tgt_type, fun, kwarg = (raw.get(key) for key in ("tgt", "tgt_type", "fun", "kwarg"))
         arg = tuple(wire.field(raw, "arg", list))
         return cls(tgt, tgt_type, fun, arg, kwarg)  # type: ignore[arg-type]
@@ -173,11 +165,7 @@ Spec = JobSpec | CommandSpec
 
 
 def read(raw: Any) -> Spec:
-    """
-    The job that a peer asks for.
-
-    :raises InvalidRecord: it is not a permitted job.
-    """
+    """The job that a peer asks for. :raises InvalidRecord: it is not a permitted job."""
     if isinstance(raw, Mapping) and raw.get("what") == CMD:
         return CommandSpec.from_wire(raw)
     return JobSpec.from_wire(raw)

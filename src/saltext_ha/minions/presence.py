@@ -68,11 +68,7 @@ class Sight(NamedTuple):
 
     @classmethod
     def from_wire(cls, raw: Any) -> Sight:
-        """
-        A peer's knowledge of one minion.
-
-        :raises InvalidRecord: it makes no sense.
-        """
+        """A peer's knowledge of one minion. :raises InvalidRecord: it makes no sense."""
         try:
             sure, sure_by, likely, likely_by, kind, of, lasts = wire.row(
                 raw, "sight", *[object] * 7

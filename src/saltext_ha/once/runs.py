@@ -313,11 +313,7 @@ class Runs:
 
 
 def check(name: Any) -> str:
-    """
-    Check the name of a run.
-
-    :raises InvalidRecord: says what a name takes.
-    """
+    """Check the name of a run. :raises InvalidRecord: says what a name takes."""
     good = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and is_printable(name)
     if not good:
         raise InvalidRecord(f"name: takes at most {LONGEST_NAME} printable characters")

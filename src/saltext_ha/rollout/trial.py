@@ -85,11 +85,7 @@ def main() -> None:
 
 
 def carry_out(order: Order) -> tuple[str, str]:
-    """
-    Try the new file.
-
-    :return: the resulting state, and why.
-    """
+    """Try the new file. :return: the resulting state, and why."""
     with contextlib.suppress(psutil.NoSuchProcess):
         try:
             psutil.Process(order.job).wait(JOB)

@@ -76,11 +76,7 @@ def verified(node: Node, full: Path, step: Callable[[], None]) -> Mark | None:
 
 
 def digest_of(file: BinaryIO, step: Callable[[], None]) -> bytes:
-    """
-    The SHA-256 of what is in *file*.
-
-    :param step: called after each block.
-    """
+    """The SHA-256 of what is in *file*. :param step: called after each block."""
     found = hashlib.sha256()
     while block := file.read(BLOCK):
         found.update(block)

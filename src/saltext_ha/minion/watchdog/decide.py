@@ -132,11 +132,7 @@ def hold(settings: WatchdogSettings, moves: int) -> float:
 
 
 def step(setup: Setup, state: State, look: WatchdogLook, chance: float) -> tuple[State, Next]:
-    """
-    The next state, and what to do.
-
-    :param chance: a random number from 0 to 1.
-    """
+    """The next state, and what to do. :param chance: a random number from 0 to 1."""
     recent = tuple(at for at in state.moves if look.at - at < HOUR)[-SEVERAL:]
     left = {each: at for each, at in state.left.items() if look.at - at < HOUR}
     if look.current != state.current:

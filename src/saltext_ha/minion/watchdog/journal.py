@@ -65,11 +65,7 @@ class Journal:
         return entries
 
     def add(self, entry: RecordedMove) -> None:
-        """
-        Append *entry*, and forget the oldest.
-
-        :raises OSError: the file cannot be written.
-        """
+        """Append *entry*, and forget the oldest. :raises OSError: the file cannot be written."""
         known = self.read()
         if len(known) >= 2 * KEEP:
             files.replace(self.path, "".join(map(_line, known[-KEEP:])))
