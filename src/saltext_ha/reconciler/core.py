@@ -73,7 +73,7 @@ class Core:
 
     @property
     def replica(self) -> Replica:
-        """The keeper's replica; its digest trees may be read from any thread."""
+        """The keeper's replica; its class says what other threads may read."""
         return self.keeper.replica
 
     @property

@@ -66,7 +66,8 @@ class Done:
 
 class Replica:
     """
-    One replica.db; used from one thread.
+    One replica.db, used from one thread (:class:`.Core`). Other threads may read what is in memory:
+    ``node``, the digest trees, ``held.count``, ``vouched`` and :meth:`own_vouch`.
 
     ``records`` and ``placements`` are digest trees over the records and over what the key store
     shows; they change when a transaction commits. ``history`` tells who wrote what, and why;

@@ -1,8 +1,9 @@
 """
 Answers peers that compare their records with this master's: see :mod:`.antientropy`.
 
-All of this runs in the replica's thread. Strangers can fill a bucket, but no answer is larger than
-a message: a full answer says where it ends, and the peer asks for the rest.
+What reads replica.db runs in the keeper's thread; the digests and branches are read in any thread.
+Strangers can fill a bucket, but no answer is larger than a message: a full answer says where it
+ends, and the peer asks for the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which masters are drained: each of them knows it, and the others ask it."""
+"""
+Which masters are drained. Each knows it of itself (:attr:`.Watcher.draining`, until its engine
+ends); the others ask it.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ class DrainedMasters:
 
     def for_peers(self) -> dict[str, Handler]:
         async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            self._draining(payload)
+            self._note(payload)
             return {}
 
         return {"draining": draining}
 
-    def _draining(self, payload: Mapping[str, Any]) -> None:
+    def _note(self, payload: Mapping[str, Any]) -> None:
         if payload.get("name") in ("", self._group.name):
             self._health.draining = payload.get("draining") is True
 
@@ -40,7 +43,7 @@ class DrainedMasters:
         payload = {"name": name, "draining": draining}
         try:
             if name == self._group.name:
-                self._draining(payload)
+                self._note(payload)
             else:
                 await self._group.call(name, "draining", payload)
         except HaError as exc:
@@ -53,7 +56,7 @@ class DrainedMasters:
     async def unmark_all(self) -> dict[str, str]:
         """Tell all masters that they are not drained any more; master → why it was not told."""
         payload = {"name": "", "draining": False}
-        self._draining(payload)
+        self._note(payload)
         return (await self._group.ask("draining", payload))[1]
 
     async def healths(self) -> dict[str, Mapping[str, Any]]:
