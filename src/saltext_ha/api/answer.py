@@ -31,11 +31,7 @@ class Answer:
     private: bool = False
 
     def json(self) -> Any:
-        """
-        The body, decoded.
-
-        :raises ValueError: it is not JSON, has too many items, or is nested too deep.
-        """
+        """The body, decoded. :raises ValueError: it is no JSON, too large, or nested too deep."""
         # Commas and brackets within texts count, too: the limit leaves room for them.
         if sum(map(self.body.count, (b",", b"[", b"{"))) > MAX_ITEMS:
             raise ValueError(f"has more than {MAX_ITEMS} items")
@@ -51,11 +47,7 @@ class Answer:
         return value
 
     def returned(self) -> Any:
-        """
-        The return of the one call in a request.
-
-        :raises ValueError: it is not the answer of a salt-api.
-        """
+        """The return of the one call in a request. :raises ValueError: no salt-api answers so."""
         value = self.json()
         if not isinstance(value, dict) or not isinstance(value.get("return"), list):
             raise ValueError("has no list of returns")

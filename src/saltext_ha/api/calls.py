@@ -49,11 +49,7 @@ def publication(
     tgt_type: str,
     timeout: int | None,
 ) -> dict[str, Any]:
-    """
-    The low data of a job, without its jid.
-
-    :raises BadConfiguration: naming the argument that cannot be sent.
-    """
+    """The low data of a job, without its jid. :raises BadConfiguration: an argument is wrong."""
     if not isinstance(tgt_type, str):
         raise _wrong("tgt_type", tgt_type, "text")
     if isinstance(tgt, bytes) or not isinstance(tgt, Iterable):
@@ -152,10 +148,7 @@ def none_left(reasons: Mapping[str, str], refused: Mapping[str, str]) -> NoRetur
 
 
 def at_once(work: Sequence[tuple[str, Callable[[], T]]]) -> tuple[list[T], dict[str, ApiPoolError]]:
-    """
-    Do all *work* at the same time; each part has the name of a master. Returns the results, and the
-    errors by master.
-    """
+    """Do all *work* (master, what to do) at once; the results, and the errors by master."""
     found, errors = list[T](), dict[str, ApiPoolError]()
     for name, future in [(name, beside(part)) for name, part in work]:
         try:

@@ -163,12 +163,7 @@ def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def read(response: http.client.HTTPResponse, most: int) -> bytes:
-    """
-    The whole body.
-
-    :param most: bytes that it may have.
-    :raises OSError: it broke off, is too large, or did not come in time.
-    """
+    """The body, of at most so many bytes. :raises OSError: it broke off, is too large, or late."""
     expected, size, pieces = response.length, 0, list[bytes]()
     while piece := response.read(PIECE):
         size += len(piece)
@@ -225,11 +220,7 @@ def _usual_authorities() -> str:
 
 
 def tls_context(verify: bool | str) -> ssl.SSLContext:
-    """
-    The TLS context that checks the certificate of a salt-api.
-
-    :raises OSError: the file or folder of *verify* cannot be read.
-    """
+    """The TLS context for a salt-api. :raises OSError: what *verify* names cannot be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
     if verify is False:

@@ -80,11 +80,7 @@ class MasterApi:
         self.doubted = True
 
     def probe_in_doubt(self, limit: float) -> None:
-        """
-        If it is in doubt, probe it before another call is lost on it.
-
-        :raises NotSent: it does not work.
-        """
+        """If it is in doubt, probe it before the next call. :raises NotSent: it does not work."""
         if self.doubted and not self.probe(limit):
             raise NotSent(f"a call was lost on it, and it does not work yet: {self.health.reason}")
 

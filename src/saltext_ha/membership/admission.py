@@ -152,11 +152,7 @@ class Admission:
         return self._proved(answer, joiner, invite)
 
     async def plan(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
-        """
-        Tell a master with a token what joining would do; nothing changes, the token stays valid.
-
-        :raises TokenError: the token is not valid.
-        """
+        """Tell a master with a token what joining would do. :raises TokenError: it is not valid."""
         after = payload.get("after")
         if not isinstance(after, bytes):
             raise TokenError("the request does not say where it has got to")

@@ -145,11 +145,7 @@ class Membership:
         return {"name": self.name, "url": self._url}
 
     def absorb(self, peer: Peer, payload: Mapping[str, Any]) -> Absorbed:
-        """
-        Take over what the pinned *peer* offers.
-
-        :raises InvalidRecord: *payload* is no offer; nothing was taken.
-        """
+        """Take over what the pinned *peer* offers. :raises InvalidRecord: it is no offer."""
         members, removed = payload.get("members", []), payload.get("removed", [])
         _check_list("members", members, MAX_TOLD)
         _check_list("removed", removed, MAX_REMOVED)

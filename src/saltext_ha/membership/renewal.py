@@ -49,11 +49,7 @@ class Renewal:
         return await self._take(identity.succeed)
 
     async def begin_anew(self) -> Identity:
-        """
-        Take a new identity, which no peer knows; see :func:`.identity.renew`.
-
-        :raises DiskHangs: as :meth:`renew`.
-        """
+        """Take a new identity, which no peer knows. :raises DiskHangs: as :meth:`renew`."""
         return await self._take(identity.renew)
 
     async def _take(self, make: Callable[[Path, str], Identity]) -> Identity:

@@ -55,11 +55,7 @@ class JoinToken:
 
 
 def decode(text: str) -> JoinToken:
-    """
-    Read a token; ignore blanks and line breaks, which come from pasting.
-
-    :raises TokenError: *text* is no token, or not a whole one.
-    """
+    """Read a token; blanks in it come from pasting. :raises TokenError: it is no whole token."""
     clean = "".join(text.split())
     if not clean.startswith(PREFIX):
         raise TokenError(f"not a join token: those of salt-ha invite begin with {PREFIX!r}")

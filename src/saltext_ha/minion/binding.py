@@ -103,10 +103,7 @@ class SeenMaster:
 
     @property
     def in_use(self) -> frozenset[str]:
-        """
-        The address that the minion uses, or all if that is unknown: another address of a name may
-        be another master's.
-        """
+        """The address in use, or all if that is unknown: one of them may be another master's."""
         return frozenset({self.ip}) if self.ip else self.ips
 
     def is_asked(self, links: TcpLinks) -> bool:

@@ -48,11 +48,7 @@ def where(ip: str, port: int) -> dict[str, Any]:
 
 
 def reachable(ips: Iterable[str], port: int, timeout: float, source: str | None) -> str:
-    """
-    The first of *ips* that accepts a connection.
-
-    :raises OSError: none accepts one; the error of the last.
-    """
+    """The first of *ips* that accepts a connection. :raises OSError: as :func:`connect`."""
     with connect(ips, port, timeout, source) as sock:
         return str(sock.getpeername()[0])
 

@@ -103,11 +103,7 @@ def is_proxy(opts: Mapping[str, Any]) -> bool:
 
 
 def read_again(conf_file: str, minion_id: str, proxy: bool) -> Mapping[str, Any]:
-    """
-    The configuration of a minion, in a process that is not its own.
-
-    :param proxy: it is a proxy minion.
-    """
+    """The configuration of a minion (*proxy*: a proxy minion), in a process that is not its own."""
     if proxy:
         return {**salt.config.proxy_config(conf_file, minion_id=minion_id), "proxyid": minion_id}
     found: Mapping[str, Any] = salt.config.minion_config(conf_file, minion_id=minion_id)

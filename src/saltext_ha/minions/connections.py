@@ -23,11 +23,7 @@ PROC = Path("/proc/self/net")
 
 
 def subscribers(opts: Mapping[str, Any]) -> int | None:
-    """
-    Count the established connections to the publisher of the master with *opts*.
-
-    :return: None if the system does not let us see them.
-    """
+    """The established connections to the publisher of the master with *opts*; None: not seen."""
     port, mine = _port(opts), _bound_to(opts)
     try:
         ends = (_of_linux if PROC.exists() else _of_any_system)(port)

@@ -125,11 +125,7 @@ class Sent(NamedTuple):
 
 
 def read_changes(answer: Mapping[str, Any], now: float) -> dict[Name, Offer]:
-    """
-    The copies that changed on a peer which was asked at *now*.
-
-    :raises InvalidRecord: its answer makes no sense.
-    """
+    """What changed on a peer that was asked at *now*. :raises InvalidRecord: it makes no sense."""
     rows = wire.rows(answer.get("changed"), "changed copies", str, str, float, int)
     if len(rows) > PAGE:
         raise InvalidRecord(f"more than {PAGE} changes")
@@ -137,11 +133,7 @@ def read_changes(answer: Mapping[str, Any], now: float) -> dict[Name, Offer]:
 
 
 def read_copies(answer: Mapping[str, Any], wanted: Iterable[Name], now: float) -> list[Sent]:
-    """
-    The copies that a peer sent which was asked at *now*.
-
-    :raises InvalidRecord: its answer makes no sense.
-    """
+    """The copies of a peer that was asked at *now*. :raises InvalidRecord: they make no sense."""
     left, found, size = set(wanted), [], 0
     for kind, minion_id, age, mark, packed in wire.rows(
         answer.get("copies"), "copies", str, str, float, int, bytes

@@ -75,11 +75,7 @@ class MinionCache:
         self._folder, self._release = Path(opts["cachedir"]), release
 
     def marks(self) -> dict[Name, int]:
-        """
-        The copies that are there → their marks.
-
-        :raises StoreError: the folder cannot be read.
-        """
+        """The copies that are here → their marks. :raises StoreError: they cannot be read."""
         try:
             return dict(self._by_kind() if self._release >= BY_KIND else self._by_minion())
         except OSError as exc:
@@ -103,22 +99,14 @@ class MinionCache:
                         yield (kind, entry.name), mark
 
     def mark(self, name: Name) -> int:
-        """
-        When a copy was written, in nanoseconds of Unix time; 0: there is none.
-
-        :raises StoreError: this cannot be read.
-        """
+        """When a copy was written (Unix time, in ns); 0: never. :raises StoreError: unreadable."""
         try:
             return _mark(str(self._file(name)))
         except OSError as exc:
             raise StoreError(f"the cache of minions cannot be read: {exc}") from exc
 
     def read(self, name: Name) -> bytes:
-        """
-        The content of a copy, packed; empty: there is none.
-
-        :raises StoreError: it cannot be read.
-        """
+        """The content of a copy, packed; empty: there is none. :raises StoreError: unreadable."""
         content = self._fetch(name)
         if name[0] == GRAINS and self._release < BY_KIND:
             content = content.get("grains") if isinstance(content, Mapping) else None
@@ -181,11 +169,7 @@ class MinionCache:
 
 
 def unpacked(packed: bytes) -> dict[str, Any]:
-    """
-    The content of a copy that a peer sent.
-
-    :raises InvalidRecord: it is none that Salt would store.
-    """
+    """The content of a copy of a peer. :raises InvalidRecord: it is none that Salt would store."""
     try:
         content = msgpack.unpackb(packed, raw=False, strict_map_key=False, ext_hook=_extension)
         # What Salt cannot read ends each mine.get there. In one more map, as grains are.

@@ -138,11 +138,7 @@ class OwnJobs:
         return {minion_id: value for minion_id, _, value in told["returned"]}
 
     async def tell(self, spec: Spec) -> None:
-        """
-        Publish *spec* here; nobody waits for what is returned.
-
-        :raises HaError: it could not be published.
-        """
+        """Publish *spec* here, and wait for no return. :raises HaError: it is not published."""
         (jid,) = new_jids(1)
         async with self._turns:
             await asyncio.to_thread(self.publish, self._opts, spec, jid)

@@ -99,10 +99,7 @@ def place(host: str, port: int) -> Place:
 
 
 def met(raw: Any) -> set[Place]:
-    """
-    Where a master is, as written by the minions that answered it; minions with an invalid answer
-    are left out.
-    """
+    """Where minions that answered it say that a master is; invalid answers are left out."""
     found = set()
     for one in raw.values() if isinstance(raw, Mapping) else ():
         with contextlib.suppress(*NO_SENSE):

@@ -113,10 +113,7 @@ class Returns:
                 job.over = False
 
     def _make_room(self, jids: Collection[str]) -> None:
-        """
-        Make room: jobs that no caller waits for go first, then those published elsewhere, the
-        oldest first.
-        """
+        """Make room: jobs without a caller go first, then those of other masters, oldest first."""
         surplus = len(self._expected.keys() | set(jids)) - MAX_JOBS
         others = [(jid, job) for jid, job in self._expected.items() if jid not in jids]
         spare = [jid for jid, job in others if job.over]

@@ -93,11 +93,7 @@ class EtcdClient:
         return await self._call("lease/grant", {"TTL": ttl}, _granted)
 
     async def keep_alive(self, lease: str) -> int:
-        """
-        Prolong a lease; returns for how many seconds from the request on it holds.
-
-        :raises LeaseGone: the lease has ended.
-        """
+        """Prolong a lease; returns for how many seconds. :raises LeaseGone: it has ended."""
         return await self._call("lease/keepalive", {"ID": lease}, _kept_alive)
 
     async def revoke(self, lease: str) -> None:

@@ -40,11 +40,7 @@ def to_rows(register: RunRegister, now: float) -> list[Any]:
 
 
 def from_rows(raw: Any, now: float) -> RunRegister:
-    """
-    The register in rows, of which times are before *now*.
-
-    :raises InvalidRecord: a row is invalid; none of the rows may be used.
-    """
+    """The register in rows, with times before *now*. :raises InvalidRecord: a row is invalid."""
 
     def read(*row: Any) -> Run:
         node, counter, state, on, by, function, began, ended, fence, starter, start = row

@@ -198,11 +198,7 @@ class Runs:
         await self._tell_all(name)
 
     async def end(self, name: str, start: Dot, state: str) -> None:
-        """
-        Note how a run ended: *state* is one of ``STATES``.
-
-        :raises HaError: the end cannot be written down, or *state* is none.
-        """
+        """Note how a run ended, by one of ``STATES``. :raises HaError: that cannot be noted."""
         if state not in STATES:
             raise InvalidRecord(f"state: takes one of: {', '.join(STATES)}")
         async with self._writing:

@@ -126,11 +126,7 @@ class Occurrences:
         return len(self._known)
 
     def note(self, key: bytes, by: str, at: float, now: float) -> Occurrence:
-        """
-        Note that the master *by* has heard the event *key*, at the time *at*.
-
-        :return: the occurrence; a new one has no other master in ``by``.
-        """
+        """Note that the master *by* has heard the event *key*, at the time *at*."""
         self._forget(now)
         alike = self._known.setdefault(key, _Alike())
         self._known.move_to_end(key)

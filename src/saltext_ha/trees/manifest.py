@@ -152,11 +152,7 @@ def is_path(path: str) -> bool:
 
 
 def stays_inside(path: str, target: str, entries: Mapping[str, Node]) -> bool:
-    """
-    Whether the link at *path* stays inside its tree, through all links on the way.
-
-    :param entries: all entries of the tree.
-    """
+    """Whether the link at *path* stays inside the tree of *entries*, through all other links."""
     at, todo, links = path.split("/")[:-1], target.split("/"), 0
     if target.startswith("/"):
         return False

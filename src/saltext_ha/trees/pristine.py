@@ -86,11 +86,7 @@ class Pristine:
         return found
 
     def keep(self, sizes: Mapping[bytes, int]) -> None:
-        """
-        Remove all other copies, and the first time also those that are torn.
-
-        :param sizes: SHA-256 of each content → its bytes.
-        """
+        """Remove copies of others than *sizes* (content → bytes), and the first time those torn."""
         self._known = self._listed()  # somebody may have removed some by hand
         self._read &= self._known
         for digest in self.digests - sizes.keys():

@@ -246,11 +246,7 @@ class Stager:
             self._note(name, version)
 
     async def check(self, name: str, version: bytes) -> None:
-        """
-        Run ``check:`` on a staged version.
-
-        :raises HaError: it failed, took too long, or changed something in the version.
-        """
+        """Run ``check:`` on a staged version. :raises HaError: it failed, or changed files."""
         disk = self.disks[name]
         if not disk.tree.check:
             return

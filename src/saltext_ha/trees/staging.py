@@ -159,11 +159,7 @@ class Staging:
                 self._stop()
 
     def settle(self, digest: bytes) -> bool:
-        """
-        Put a content that has come whole at all its paths.
-
-        :return: whether it has the right digest; otherwise it was thrown away.
-        """
+        """Put a content at all its paths; False, and thrown away, if it has another digest."""
         part, paths = self.parts.path(digest), self.missing[digest]
         if self.size(digest) == 0 and not part.exists():
             part.touch(mode=0o600)

@@ -126,11 +126,7 @@ class TreeStore:
         self._pristine.forget(digest)
 
     def clear_staging(self, manifest: Manifest | None = None) -> None:
-        """
-        Remove what earlier attempts left, except the spare.
-
-        :param manifest: contents in it that were fetched are kept.
-        """
+        """Remove what earlier attempts left, except the spare and contents in *manifest*."""
         live = self.live()[1]
         spare = self._spare(live) if live else None
         for path in _in(self._staging):
@@ -201,11 +197,7 @@ class TreeStore:
     # -- what is served
 
     def switch(self, version: bytes, adopt: bool = False) -> Path | None:
-        """
-        Serve *version*; see :meth:`.LivePath.switch`.
-
-        :raises HaError: also if the version is gone.
-        """
+        """Serve *version*, as :meth:`.LivePath.switch`. :raises HaError: also if it is gone."""
         if self.versions.manifest(version) is None:
             raise HaError(f"a version of tree {self.tree.name} is gone from {self.versions.folder}")
         return self.place.switch(version, adopt)
@@ -276,10 +268,7 @@ class TreeStore:
         return self.versions.folder / f"{version.hex()}.edited-{time.time_ns()}"
 
     def lacking(self, versions: set[bytes]) -> list[bytes]:
-        """
-        The contents of *versions* and of the served one that have no copy; removes copies of
-        others.
-        """
+        """The contents of *versions* and what is served without a copy; drops other copies."""
         sizes: dict[bytes, int] = {}
         for version in filter(None, versions | {self.live()[1]}):
             nodes = (self.versions.manifest(version) or {}).values()

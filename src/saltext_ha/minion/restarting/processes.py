@@ -23,11 +23,7 @@ class KnownProcess(NamedTuple):
 
 
 def know(process: psutil.Process) -> KnownProcess:
-    """
-    The identity of *process*, equal in all processes.
-
-    :raises psutil.Error: it does not exist, or may not be looked at.
-    """
+    """The identity of *process*, equal in all processes. :raises psutil.Error: it has none."""
     return KnownProcess(process.pid, _started(process))
 
 

@@ -136,12 +136,7 @@ def _words(command: Any) -> tuple[str, ...]:
 
 
 def restart(found: Way, running: Callable[[], int | None]) -> None:
-    """
-    Restart the minion.
-
-    :param running: the process of the minion that runs now, if one does.
-    :raises HaError: the command failed.
-    """
+    """Restart the minion; *running* returns its process, if it runs. :raises HaError: it failed."""
     _end(found.ends)
     deadline = time.monotonic() + found.wait
     while found.wait and time.monotonic() < deadline:

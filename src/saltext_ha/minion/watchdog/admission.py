@@ -34,11 +34,7 @@ class AuthRefusal:
 def refusal(
     channel_opts: Mapping[str, Any], master: SeenMaster, timeout: float
 ) -> AuthRefusal | None:
-    """
-    Why *master* would not accept the minion that *channel_opts* configure; None: it would.
-
-    :param timeout: in seconds, for the whole sign-in.
-    """
+    """Why *master* would not accept this minion; None: it would. *timeout*: seconds in all."""
     import salt.crypt
 
     if not master.ips or not master.port:

@@ -31,9 +31,6 @@ def after(order: Order, configured: Order, failed: str | None) -> Order:
 
 
 def kept(found: Iterable[Any] | None, configured: Order) -> Order:
-    """
-    Salt's list as *found* (``local_masters`` in the minion's options); *configured* if there is
-    none, or it has other masters.
-    """
+    """Salt's own list (``local_masters``); *configured* if it has other masters, or none."""
     order = tuple(map(str, found or ()))
     return order if set(order) == set(configured) else configured
