@@ -13,6 +13,7 @@ from saltext_ha.commands.keys.differences import Differences
 from saltext_ha.commands.keys.history import history
 from saltext_ha.commands.keys.key_section import KeySection
 from saltext_ha.commands.keys.keys import keys
+from saltext_ha.commands.keys.pausing import Pausing
 from saltext_ha.commands.keys.rewrite import Rewrite
 from saltext_ha.commands.masters.endpoints import Endpoints
 from saltext_ha.commands.masters.own_summary import OwnSummary
@@ -190,17 +191,15 @@ class Answering:
             leader=parts.leader,
             looks=parts.looks,
         )
-        members = self._add(
-            Members(
-                group,
-                config,
-                core,
-                membership=parts.membership,
-                renewal=parts.renewal,
-                vouching=parts.vouching,
-                hello=parts.hello,
-                disk=parts.trust.disk,
-            )
+        members = Members(
+            group,
+            config,
+            core,
+            membership=parts.membership,
+            renewal=parts.renewal,
+            vouching=parts.vouching,
+            hello=parts.hello,
+            disk=parts.trust.disk,
         )
         removal = self._add(
             RemovePeer(
@@ -216,8 +215,6 @@ class Answering:
         self._on_socket(
             status=self.status.status,
             peers=members.peers,
-            pause=members.pause,
-            resume=members.resume,
             leave=members.leave,
             renew=members.renew,
             remove_peer=removal.remove_peer,
@@ -227,6 +224,7 @@ class Answering:
     def _keys(self) -> None:
         group, core = self._parts.group, self._parts.core
         differences, decisions = Differences(group, core, self._key_section), Decisions(group, core)
+        pausing = self._add(Pausing(group, core))
         self._on_socket(
             keys=partial(keys, group, core),
             history=partial(history, core, self._parts.config.name),
@@ -237,6 +235,8 @@ class Answering:
             release=decisions.release,
             refill=decisions.refill,
             left=decisions.left,
+            pause=pausing.pause,
+            resume=pausing.resume,
             rewrite=Rewrite(group, core, self._parts.vouching).rewrite,
         )
 

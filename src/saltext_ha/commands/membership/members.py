@@ -1,10 +1,11 @@
-"""Commands about the group itself: ``ha.peers``, ``pause``, ``resume``, ``leave``, ``renew``."""
+"""Commands about the members of the group: ``ha.peers``, ``ha.leave``, ``ha.renew``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.common.disk_work import DiskWork
@@ -15,20 +16,19 @@ from saltext_ha.membership.invites import Invites
 from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.renewal import Renewal
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.write_mode import IS_PAUSED
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import fingerprints, succession
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 
 class Members:
     """
-    Commands that show and change the members of the group, and whether a master applies what it
-    receives.
+    Shows the members of the group; has this master leave it, or take a new certificate.
+
+    :param hello: what this master says of itself in ``hello``.
+    :param disk: for work in the state folder.
     """
 
     def __init__(
@@ -46,13 +46,6 @@ class Members:
         self._group, self._config, self._core = group, config, core
         self._membership, self._renewal = membership, renewal
         self._vouching, self._hello, self._disk = vouching, hello, disk
-
-    def for_peers(self) -> dict[str, Handler]:
-        async def pause(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            by = f"an operator of {peer.name}"
-            return await self._enforce(payload.get("pause") is not True, by)
-
-        return {"pause": pause}
 
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.peers``: the masters that this one trusts, and whether each is up."""
@@ -88,40 +81,6 @@ class Members:
             "retcode": 2 if unknown else 1 if undeleted else 0,
         }
 
-    async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:
-        return await self._everywhere(payload, enforce=False)
-
-    async def resume(self, payload: dict[str, Any]) -> dict[str, Any]:
-        return await self._everywhere(payload, enforce=True)
-
-    async def _everywhere(self, payload: dict[str, Any], enforce: bool) -> dict[str, Any]:
-        by = str(payload.get("by", ""))[:64]
-        here, everywhere = self._group.name, payload.get("all")
-        notes: list[str] = []
-        errors: dict[str, str] = {}
-        try:
-            notes.append(f"{here}: {(await self._enforce(enforce, by))['note']}")
-        except HaError as exc:
-            if not everywhere:
-                raise
-            errors[here] = str(exc)
-        if everywhere:
-            answers, unreached = await self._group.ask("pause", {"pause": not enforce})
-            errors |= unreached
-            notes += [f"{name}: {answer.get('note')}" for name, answer in sorted(answers.items())]
-            notes += [f"{name}: not done: {why}" for name, why in sorted(errors.items())]
-        return {"kind": "notice", "notes": notes, "retcode": 2 if errors else 0}
-
-    async def _enforce(self, enforce: bool, by: str) -> dict[str, Any]:
-        if enforce and self._core.mode.never:
-            raise HaError(f"{self._group.name} does not write: {self._core.mode.never}")
-        since = f"since {time.strftime('%Y-%m-%d %H:%M:%S %Z')}" + (f", by {by}" if by else "")
-        if enforce:
-            await self._core.order(self._core.keeper.resume)
-            return {"note": "resumed; what was heard meanwhile is applied"}
-        await self._core.order(self._core.keeper.pause, since)
-        return {"note": IS_PAUSED}
-
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
         names = self._group.others
         if not names:
@@ -149,22 +108,7 @@ class Members:
             raise HaError(why) from None
         # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
-        own = self._group.name
-        # One that removed this master before may have told it, and the name may be of use again.
-        then = (
-            f"{told[0]} tells it when it is back"
-            if told
-            else f"if ha.peers still lists {own} there, run there salt-run ha.remove_peer {own}, "
-            f"before {own} joins again"
-        )
-        notes = [
-            f"left; {name} does not trust this master any more"
-            for name in names
-            if name not in unreached
-        ]
-        notes += [f"{name} was not told ({why}): {then}" for name, why in unreached.items()]
-        notes.append("every key stays where it is")
-        notes += await self._withdrawn()
+        notes = [*self._left(names, told, unreached), *await self._withdrawn()]
         if self._config.secret is not None:
             notes.append(
                 f"for good: take {self._config.url} from ha: masters on the others, and masters "
@@ -172,6 +116,25 @@ class Members:
                 "ha.join force=True, or with a token, is run on it"
             )
         return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
+
+    def _left(
+        self, names: Iterable[str], told: Sequence[str], unreached: Mapping[str, str]
+    ) -> Iterator[str]:
+        """What became of each of the masters *names*, in words; *told* ones trust it no more."""
+        own = self._group.name
+        for name in names:
+            if name not in unreached:
+                yield f"left; {name} does not trust this master any more"
+        # One that removed this master before may have told it, and the name may be of use again.
+        then = (
+            f"{told[0]} tells it when it is back"
+            if told
+            else f"if ha.peers still lists {own} there, run there salt-run ha.remove_peer {own}, "
+            f"before {own} joins again"
+        )
+        for name, why in unreached.items():
+            yield f"{name} was not told ({why}): {then}"
+        yield "every key stays where it is"
 
     async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
         peers, damaged = self._group.others, self._group.damaged()
