@@ -43,11 +43,7 @@ class ConsistencySettings:
 
 
 def parse(value: Any) -> ConsistencySettings:
-    """
-    Read the value of ``ha: consistency:``.
-
-    :raises ValueError: begins with the key that is wrong; says what it takes.
-    """
+    """Read the value of ``ha: consistency:``."""
     if not isinstance(value, Mapping):
         keys = " and ".join(checks(ConsistencySettings))
         raise ValueError(f": takes a mapping with the keys {keys}")

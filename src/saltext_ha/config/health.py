@@ -39,11 +39,7 @@ class HealthSettings:
 
 
 def parse(value: Any) -> HealthSettings | None:
-    """
-    Read the value of ``ha: health:``; None when it is ``false``: nothing is asked then.
-
-    :raises ValueError: begins with the key that is wrong; says what it takes.
-    """
+    """Read the value of ``ha: health:``; None when it is ``false``: nothing is asked then."""
     found = switch(value, checks(HealthSettings))
     if found is None:
         return None

@@ -80,11 +80,7 @@ class LeaderSettings:
 
 
 def parse(value: Any) -> LeaderSettings | None:
-    """
-    Read the value of ``ha: leader:``; None when it is ``false``: this master takes no part.
-
-    :raises ValueError: begins with the key that is wrong; says what it takes.
-    """
+    """Read the value of ``ha: leader:``; None when it is ``false``: this master takes no part."""
     found = switch(value, checks(LeaderSettings))
     if found is None:
         return None

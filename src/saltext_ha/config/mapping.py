@@ -1,8 +1,6 @@
 """
-The ``ha:`` mapping of the master configuration, parsed once into frozen values.
-
-An unknown key or a bad value raises :class:`~saltext_ha.common.errors.ConfigError` naming the
-file, the key, the value and what it takes; nothing starts with half a configuration.
+The ``ha:`` mapping of the master configuration, parsed once into frozen values; nothing starts with
+half a configuration.
 """
 
 from __future__ import annotations

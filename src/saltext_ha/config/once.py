@@ -20,11 +20,7 @@ class OnceSettings:
 
 
 def parse(value: Any) -> OnceSettings:
-    """
-    Read the value of ``ha: once:``.
-
-    :raises ValueError: begins with the key that is wrong; says what it takes.
-    """
+    """Read the value of ``ha: once:``."""
     if value is not None and not isinstance(value, Mapping):
         keys = ", ".join(checks(OnceSettings))
         raise ValueError(f": takes a mapping with some of the keys {keys}")

@@ -1,10 +1,4 @@
-"""
-docs/configuration.md, made from the classes of this folder: text, defaults and checks.
-
-.. code-block:: bash
-
-    python -m saltext_ha.config.page > docs/configuration.md
-"""
+"""docs/configuration.md, made from the classes of this folder: text, defaults and checks."""
 
 from __future__ import annotations
 

@@ -38,11 +38,7 @@ class StatusSettings:
 
 
 def parse(value: Any) -> StatusSettings | None:
-    """
-    Read the value of ``ha: status:``; None when it is ``false``: nothing listens then.
-
-    :raises ValueError: begins with the key that is wrong; says what it takes.
-    """
+    """Read the value of ``ha: status:``; None when it is ``false``: nothing listens then."""
     found = validators.switch(value, validators.checks(StatusSettings))
     if found is None:
         return None

@@ -77,11 +77,7 @@ class Tree:
 
 
 def parse(value: Any) -> tuple[Tree, ...]:
-    """
-    The trees of a configuration, in its order.
-
-    :raises ValueError: begins with what follows ``ha: trees``; says what is taken there.
-    """
+    """The trees of a configuration, in its order."""
     if value is None:
         return ()
     if not isinstance(value, Mapping):

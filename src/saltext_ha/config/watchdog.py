@@ -1,9 +1,4 @@
-"""
-The ``ha: watchdog:`` mapping of a minion's configuration, parsed once into frozen values.
-
-An unknown key or a bad value raises :class:`~saltext_ha.common.errors.ConfigError` naming the
-file, the key, the value and what it takes.
-"""
+"""The ``ha: watchdog:`` mapping of a minion's configuration, parsed once into frozen values."""
 
 from __future__ import annotations
 

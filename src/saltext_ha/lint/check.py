@@ -113,11 +113,7 @@ def inspect(
 def compare(
     members: Sequence[Member], unknown: MutableMapping[str, str] | None = None
 ) -> list[Finding]:
-    """
-    The findings on masters compared with each other.
-
-    :param unknown: as for :func:`inspect`.
-    """
+    """The findings on masters compared with each other; *unknown* as for :func:`inspect`."""
     if len(members) < 2:
         return []
     by_name = {member.name: member for member in members}

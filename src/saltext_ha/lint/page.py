@@ -1,10 +1,4 @@
-"""
-docs/lint.md, made from the rules.
-
-.. code-block:: bash
-
-    python -m saltext_ha.lint.page > docs/lint.md
-"""
+"""docs/lint.md, made from the rules: ``python -m saltext_ha.lint.page > docs/lint.md``."""
 
 from __future__ import annotations
 

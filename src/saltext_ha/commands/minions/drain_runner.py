@@ -36,12 +36,7 @@ def run(ask: Ask, payload: Answer) -> Answer:
 
 
 def rebalance(ask: Ask, payload: Answer) -> Answer:
-    """
-    The answer of ``ha.rebalance``; see the runner.
-
-    :param payload: as for the engine; with ``test`` nothing is said.
-    :raises HaError: the engine refused, or does not answer any more.
-    """
+    """The same of ``ha.rebalance``."""
     try:
         return ask("rebalance", payload)
     except (KeyboardInterrupt, SystemExit):
