@@ -188,14 +188,14 @@ def tree(rng: Random) -> dict[str, Any]:
 
 
 def register(rng: Random) -> list[Any]:
-    """What is current of a tree, as peers send it (see ``trees/deployment_rows.py``)."""
+    """What is current of a tree, as peers send it (see ``trees/registers.py``)."""
     node, version = rng.randbytes(8).hex(), rng.randbytes(32)
     entry = [rng.randrange(1, 9), version, 1.7e9, "root", "evil", "/srv/git", "", 3, 100]
     return [[[node, 1, [entry]]], [[node, 1]]]
 
 
 def runs(rng: Random) -> list[Any]:
-    """What ran under a name, as peers send it (see ``once/run_rows.py``)."""
+    """What ran under a name, as peers send it (see ``once/once_runs.py``)."""
     node, state = rng.randbytes(8).hex(), rng.choice(("running", "done", "unfinished"))
     run = [node, 1, state, "evil", "root", "state.orchestrate", rng.random(), 0.0, 0, node, 1]
     return [[run], [[node, 1]]]

@@ -20,13 +20,15 @@ from saltext_ha.common.beat import rest
 from saltext_ha.common.errors import HaError, InvalidRecord, LeadsNoMore, PeerError, reason_of
 from saltext_ha.common.printable import is_printable
 from saltext_ha.common.processes import is_alive
-from saltext_ha.once import run_rows
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.leadership import NO_MORE
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, InTheWay, Run, RunRegister
+from saltext_ha.replication.vouching import MOST_WRITES
+from saltext_ha.sync import register_rows
+from saltext_ha.sync.codec import MAX_TIME, NODE
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 MOST = 500
 """Names that are remembered; beyond, ended ones that began first are forgotten."""
 LONGEST_NAME = 64
+LONGEST = 128
+KINDS = (str, int, str, str, str, str, float, float, int, str, int)
 TELLING = 3.0  # seconds for a peer to write a run down
 TURN = 1.0  # seconds between two looks at the processes of runs
 
@@ -67,7 +71,7 @@ class Runs:
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
         self._troubles: dict[str, str] = {}
         """Peer → why this master does not take what it says."""
-        self.registers = core.replica.runs.all(lambda rows: run_rows.from_rows(rows, 0.0))
+        self.registers = core.replica.runs.all(lambda rows: from_rows(rows, 0.0))
 
     # -- what others ask
 
@@ -91,7 +95,7 @@ class Runs:
     def _rows(self, have: Mapping[str, Any]) -> dict[str, Any]:
         now = time.time()
         return {
-            name: run_rows.to_rows(register, now)
+            name: to_rows(register, now)
             for name, register in self.registers.items()
             if have.get(name) != register.digest
         }
@@ -134,7 +138,7 @@ class Runs:
         """
         known = self.registers.get(name, RunRegister())
         found = runs.in_the_way(known, time.time(), within, self.reached())
-        if found and found.run.function != function[: run_rows.LONGEST]:
+        if found and found.run.function != function[:LONGEST]:
             raise InvalidRecord(
                 f"name={name}: {found.why}, but it was {found.run.function}, not {function}; give "
                 "each function a name of its own"
@@ -162,7 +166,7 @@ class Runs:
             fence = self._leader.standing.fence or 0
             dot = await self._next_dot()
             run = Run(
-                dot, RUNNING, self._name, by[:64], function[: run_rows.LONGEST],
+                dot, RUNNING, self._name, by[:64], function[: LONGEST],
                 time.time(), 0.0, fence, dot,
             )  # fmt: skip
             await self._write({name: known.written(dot, [run])})
@@ -250,7 +254,7 @@ class Runs:
         await asyncio.gather(*(self._tell(peer, line, name) for peer, line in self._up()))
 
     async def _tell(self, peer: str, line: Line, name: str) -> None:
-        rows = {name: run_rows.to_rows(self.registers[name], time.time())}
+        rows = {name: to_rows(self.registers[name], time.time())}
         await self._ask(peer, line, "runs_told", self._message(rows))
 
     async def _compare(self, peer: str, line: Line) -> None:
@@ -274,7 +278,7 @@ class Runs:
 
     async def _learn(self, told: Mapping[Any, Any], vouched: Any, sender: str) -> None:
         now = time.time()
-        read = {check(name): run_rows.from_rows(rows, now) for name, rows in told.items()}
+        read = {check(name): from_rows(rows, now) for name, rows in told.items()}
         await self._vouching.meet(self._core, sender, vouched, read.values())
         async with self._writing:
             await self._write(self._vouching.news(self.registers, read, "once", sender))
@@ -300,7 +304,7 @@ class Runs:
         def write() -> None:
             with replica.transaction():
                 for name, register in changed.items():
-                    replica.runs.put(name, run_rows.to_rows(register, 0.0))
+                    replica.runs.put(name, to_rows(register, 0.0))
                 for name in forgotten:
                     replica.runs.drop(name)
 
@@ -320,3 +324,50 @@ def _worth(register: RunRegister) -> tuple[bool, float]:
     """The sort key of a register by worth: still running, then how late it began."""
     running = any(run.state == RUNNING for run in register.values)
     return running, register.last.began if register.last else 0.0
+
+
+def to_rows(register: RunRegister, now: float) -> list[Any]:
+    """
+    The rows of a register.
+
+    :param now: rows have times as seconds before it, because clocks of masters differ; 0 in
+        replica.db, for times by this master's clock.
+    """
+    values = (
+        (
+            *run.dot,
+            run.state,
+            run.on,
+            run.by,
+            run.function,
+            now - run.began,
+            now - run.ended if run.ended else 0.0,
+            run.fence,
+            *run.start,
+        )
+        for run in register.values
+    )
+    return register_rows.to_rows(values, register.context)
+
+
+def from_rows(raw: Any, now: float) -> RunRegister:
+    """The register in rows, with times before *now*. :raises InvalidRecord: a row is invalid."""
+
+    def read(*row: Any) -> Run:
+        node, counter, state, on, by, function, began, ended, fence, starter, start = row
+        if (
+            state not in STATES
+            or not NODE.fullmatch(starter)
+            or not 1 <= start <= MOST_WRITES
+            or not 0 <= fence < 2**63
+            or not (abs(began) < MAX_TIME and abs(ended) < MAX_TIME)
+            or any(len(text) > LONGEST for text in (on, by, function))
+        ):
+            raise InvalidRecord("malformed run")
+        over = now - ended if ended else 0.0
+        return Run(
+            Dot(node, counter), state, on, by, function, now - began, over, fence,
+            Dot(starter, start),
+        )  # fmt: skip
+
+    return RunRegister(*register_rows.from_rows(raw, "register of runs", KINDS, read))

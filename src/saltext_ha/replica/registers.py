@@ -17,8 +17,7 @@ T = TypeVar("T")
 class Registers:
     """
     One table of *db*, an open replica.db: ``tree`` has the current version of each tree, ``run``
-    the last runs under each name. ``trees/deployment_rows.py`` and ``once/run_rows.py`` make
-    the rows.
+    the last runs under each name. ``trees/registers.py`` and ``once/runs.py`` make the rows.
     """
 
     def __init__(self, db: sqlite3.Connection, table: Literal["tree", "run"]) -> None:

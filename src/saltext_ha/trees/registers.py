@@ -15,15 +15,19 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.deployments import HERE
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replication import deployment
-from saltext_ha.replication.deployment import KEPT, Entry, Register
+from saltext_ha.replication.deployment import KEPT, MOST_NUMBER, Deployment, Entry, Register
+from saltext_ha.replication.record import Dot
+from saltext_ha.sync import register_rows as rows
+from saltext_ha.sync.codec import MAX_TIME
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.trees import deployment_rows
 
 log = logging.getLogger(__name__)
+
+LONGEST = 512
 
 
 class TreeRegisters(Mapping[str, Register]):
@@ -54,7 +58,7 @@ class TreeRegisters(Mapping[str, Register]):
         """Whether all peers that are up were asked since the start."""
         self._troubles: dict[str, str] = {}
         """Peer → the note on what it says, or does not say."""
-        stored = core.replica.trees.all(deployment_rows.from_rows)
+        stored = core.replica.trees.all(from_rows)
         self._known = {name: stored.get(name, Register()) for name in names}
 
     def __getitem__(self, name: str) -> Register:
@@ -130,7 +134,7 @@ class TreeRegisters(Mapping[str, Register]):
         """The message that has a peer serve the current version."""
         return {
             "tree": name,
-            "register": deployment_rows.to_rows(register),
+            "register": to_rows(register),
             "vouched": self._vouched(register),
             "adopt": adopt,
         }
@@ -142,7 +146,7 @@ class TreeRegisters(Mapping[str, Register]):
         have = wire.field(payload, "have", dict)
         told = {n: r for n, r in self._known.items() if have.get(n) != r.digest}
         return {
-            "trees": {name: deployment_rows.to_rows(register) for name, register in told.items()},
+            "trees": {name: to_rows(register) for name, register in told.items()},
             "vouched": self._vouched(*told.values()),
         }
 
@@ -152,7 +156,7 @@ class TreeRegisters(Mapping[str, Register]):
     def _put(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
         """Store a register; inside a transaction only."""
         replica = self._core.replica
-        replica.trees.put(name, deployment_rows.to_rows(register))
+        replica.trees.put(name, to_rows(register))
         replica.deployments.wrote(name, register.entries, receipt)
         point("tree.record")
 
@@ -203,10 +207,7 @@ class TreeRegisters(Mapping[str, Register]):
         try:
             answer = await line.call("trees", {"have": have})
             told = wire.field(answer, "trees", dict)
-            registers = {
-                tree: deployment_rows.from_rows(told[tree])
-                for tree in self._known.keys() & told.keys()
-            }
+            registers = {tree: from_rows(told[tree]) for tree in self._known.keys() & told.keys()}
             await self.learn(registers, answer.get("vouched"), name)
         except PeerRefused as exc:
             # It may be of a release without trees, and must keep nobody from serving.
@@ -249,3 +250,33 @@ def conflict(name: str, register: Register) -> str:
         f"other ({sides}); each master goes on serving its own: salt-run ha.deploy {name}, or "
         "salt-run ha.rollback, ends that"
     )
+
+
+def to_rows(register: Register) -> list[Any]:
+    """``[[[node, counter, [entry, …]], …], [[node, counter], …]]``."""
+    values = ([*value.dot, [list(entry) for entry in value.kept]] for value in register.values)
+    return rows.to_rows(values, register.context)
+
+
+def from_rows(raw: Any) -> Register:
+    """:raises InvalidRecord: the rows make no sense; none of them may be used."""
+    kinds = (str, int, list)
+    return Register(*rows.from_rows(raw, "register of a tree", kinds, _deployment))
+
+
+def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
+    if not 1 <= len(kept) <= KEPT:
+        raise InvalidRecord("malformed deployment")
+    kinds = (int, bytes, float, str, str, str, str, int, int)
+    entries = tuple(Entry(*row) for row in wire.rows(kept, "deployment", *kinds))
+    for entry in entries:
+        texts = (entry.by, entry.on, entry.source, entry.message)
+        if (
+            len(entry.version) != 32
+            or not 0 <= entry.at <= MAX_TIME
+            or not 0 <= entry.number <= MOST_NUMBER
+            or min(entry.files, entry.size) < 0
+            or any(len(text) > LONGEST for text in texts)
+        ):
+            raise InvalidRecord("malformed deployment")
+    return Deployment(Dot(node, counter), entries)

@@ -14,7 +14,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.trees import deployment_rows
+from saltext_ha.trees import registers
 from saltext_ha.trees.content import disk_of
 from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.served_tree import ServedTree
@@ -80,7 +80,7 @@ class Trees:
 
     async def _switch(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         name = disk_of(self._disks, payload).tree.name
-        register = deployment_rows.from_rows(payload.get("register"))
+        register = registers.from_rows(payload.get("register"))
         await self._registers.learn({name: register}, payload.get("vouched"), peer.name)
         await self[name].settle(wire.field(payload, "adopt", bool, False))
         self.switched()

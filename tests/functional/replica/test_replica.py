@@ -39,7 +39,7 @@ from saltext_ha.replication.record import (
     Value,
     decide,
 )
-from saltext_ha.trees import deployment_rows
+from saltext_ha.trees import registers
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
@@ -467,7 +467,7 @@ def test_a_file_of_another_user_is_named(path: Path, monkeypatch: pytest.MonkeyP
         ("INSERT INTO run VALUES ('backup', x'c1')", lambda replica: replica.runs.all(list)),
         (
             "INSERT INTO tree VALUES ('states', x'90')",
-            lambda replica: replica.trees.all(deployment_rows.from_rows),
+            lambda replica: replica.trees.all(registers.from_rows),
         ),
     ],
 )

@@ -10,7 +10,7 @@ from saltext_ha.replication import deployment
 from saltext_ha.replication.deployment import MOST_NUMBER, Entry, Register
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.vouching import MOST_OF_ONE
-from saltext_ha.trees import deployment_rows
+from saltext_ha.trees import registers
 from tests.engines import met, running
 from tests.functional.trees.tree_place import tree_place
 from tests.loop import in_a_loop, until
@@ -21,7 +21,7 @@ PATIENCE = 30.0
 
 async def tell(liar: Engine, victim: str, register: Register) -> dict[str, Any]:
     """What a member answers that is told, by a pinned peer, what is current."""
-    payload = {"tree": "states", "register": deployment_rows.to_rows(register)}
+    payload = {"tree": "states", "register": registers.to_rows(register)}
     return await liar.service.parts.links.lines[victim].call("tree_switch", payload, PATIENCE)
 
 

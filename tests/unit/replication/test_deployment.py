@@ -18,7 +18,7 @@ from saltext_ha.replication.deployment import (
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.register import MOST_VALUES
 from saltext_ha.replication.vouching import MOST_OF_ONE, MOST_UNKNOWN
-from saltext_ha.trees import deployment_rows
+from saltext_ha.trees import registers
 
 NODES = ("a" * 16, "b" * 16, "c" * 16)
 NUMBERS = itertools.count(1)
@@ -72,7 +72,7 @@ def test_who_knows_all_ends_every_conflict(masters: list[Register], version: int
 @given(groups())
 def test_it_travels_as_it_is(masters: list[Register]) -> None:
     for master in masters:
-        assert deployment_rows.from_rows(deployment_rows.to_rows(master)) == master
+        assert registers.from_rows(registers.to_rows(master)) == master
         assert (master.digest == Register().digest) == (master == Register())
 
 
@@ -158,7 +158,7 @@ def test_more_than_there_can_be_side_by_side() -> None:
     for number in range(MOST_VALUES + 3):
         register = register.merged(deploy(Register(), f"{number:016x}", entry(number)))
     assert len(register.values) == MOST_VALUES
-    assert deployment_rows.from_rows(deployment_rows.to_rows(register)) == register
+    assert registers.from_rows(registers.to_rows(register)) == register
 
 
 def test_numbers_that_are_used_up_begin_anew() -> None:
@@ -169,4 +169,4 @@ def test_numbers_that_are_used_up_begin_anew() -> None:
     assert after.current is not None
     assert after.current.entry.number == 1
     assert [kept.version[0] for kept in after.entries] == [2, 1], "the newest first"
-    assert deployment_rows.from_rows(deployment_rows.to_rows(after)) == after
+    assert registers.from_rows(registers.to_rows(after)) == after

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.once import run_rows
+from saltext_ha.once import runs as once_runs
 from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.runs import DONE, FAILED, RUNNING, UNFINISHED, Run, RunRegister
@@ -193,10 +193,10 @@ def test_merging_is_the_same_in_any_order(one: list, two: list) -> None:  # type
 def test_times_travel_as_ages() -> None:
     known, first = begin(EMPTY, "m1", 1000.0)
     known = runs.end(known, dot(), first.start, DONE, 1010.0)
-    there = run_rows.from_rows(run_rows.to_rows(known, 1050.0), 9_000_050.0)
+    there = once_runs.from_rows(once_runs.to_rows(known, 1050.0), 9_000_050.0)
     assert (there.values[0].began, there.values[0].ended) == (9_000_000, 9_000_010)
     assert there.digest == known.digest
-    assert run_rows.from_rows(run_rows.to_rows(known, 0.0), 0.0) == known
+    assert once_runs.from_rows(once_runs.to_rows(known, 0.0), 0.0) == known
 
 
 WRONG_KIND = (7, "x", *["x" * 200] * 4, "soon", "soon", -1, "x", 0)
@@ -205,8 +205,8 @@ WRONG_KIND = (7, "x", *["x" * 200] * 4, "soon", "soon", -1, "x", 0)
 @pytest.mark.parametrize("place", range(11))
 def test_nonsense_from_a_peer_is_refused(place: int) -> None:
     known, _ = begin(EMPTY, "m1")
-    (value,), seen = run_rows.to_rows(known, 200.0)
+    (value,), seen = once_runs.to_rows(known, 200.0)
     for nonsense in (None, [], float("nan"), WRONG_KIND[place]):
         wrong = [*value[:place], nonsense, *value[place + 1 :]]
         with pytest.raises(InvalidRecord):
-            run_rows.from_rows([[wrong], seen], 200.0)
+            once_runs.from_rows([[wrong], seen], 200.0)

@@ -11,7 +11,7 @@ import pytest
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.replication.deployment import MOST_NUMBER
 from saltext_ha.sync.codec import MAX_TIME
-from saltext_ha.trees import deployment_rows
+from saltext_ha.trees import registers
 
 ENTRY = [1, bytes(32), 1.7e9, "root", "m1", "/srv", "", 3, 100]
 GOOD = [[["0" * 16, 1, [ENTRY]]], [["0" * 16, 1]]]
@@ -20,20 +20,20 @@ Bend = Callable[[Any], object]
 
 
 def test_what_is_good_is_taken() -> None:
-    assert deployment_rows.to_rows(deployment_rows.from_rows(GOOD)) == GOOD
+    assert registers.to_rows(registers.from_rows(GOOD)) == GOOD
 
 
 @pytest.mark.parametrize(
     "entry",
     [
         [0, bytes(32), 0.0, "", "", "", "", 0, 0],
-        [MOST_NUMBER, bytes(32), MAX_TIME, *["x" * deployment_rows.LONGEST] * 4, 3, 100],
+        [MOST_NUMBER, bytes(32), MAX_TIME, *["x" * registers.LONGEST] * 4, 3, 100],
     ],
     ids=["least", "most"],
 )
 def test_the_limits_themselves_are_taken(entry: list[Any]) -> None:
     raw = [[["0" * 16, 1, [entry]]], [["0" * 16, 1]]]
-    assert deployment_rows.to_rows(deployment_rows.from_rows(raw)) == raw
+    assert registers.to_rows(registers.from_rows(raw)) == raw
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_what_is_refused(bend: Bend) -> None:
     raw = copy.deepcopy(GOOD)
     bend(raw)
     with pytest.raises(InvalidRecord):
-        deployment_rows.from_rows(raw)
+        registers.from_rows(raw)
 
 
 @pytest.mark.parametrize("raw", [None, 1, "x", [], [[], []] * 2, {"a": 1}, [1, 2]])
 def test_what_is_no_register(raw: Any) -> None:
     if raw == [[], []] * 2:
-        assert deployment_rows.from_rows(raw).values == ()  # a later release may say more
+        assert registers.from_rows(raw).values == ()  # a later release may say more
         return
     with pytest.raises(InvalidRecord):
-        deployment_rows.from_rows(raw)
+        registers.from_rows(raw)
