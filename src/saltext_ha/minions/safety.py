@@ -304,11 +304,7 @@ def _way(known: KnownMaster, member: str, hot: bool) -> Iterator[tuple[str, str,
     if known.answers is False:
         yield f"they do not reach {member}", look, False
     elif known.publishes is False:
-        yield (
-            f"they do not reach the publisher of {member}: no job of it would come",
-            look,
-            False,
-        )
+        yield f"they do not reach the publisher of {member}: no job of it would come", look, False
     elif known.answers is None or known.publishes is None:
         yield f"whether they reach {member} is not known", f"{look}; {SAME_VERSION}", True
     # A failover minion connects when it moves; a hot-hot minion does not move.

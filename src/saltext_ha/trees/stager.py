@@ -76,14 +76,11 @@ class Stager:
     def for_peers(self) -> dict[str, Handler]:
         return {
             **self._content.for_peers(),
-            "tree_state": self._state,
+            "tree_state": lambda peer, payload: self.state(wire.texts(payload, "trees")),
             "tree_stage": self._stage,
         }
 
     # -- what there is
-
-    async def _state(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        return await self.state(wire.texts(payload, "trees"))
 
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
         """

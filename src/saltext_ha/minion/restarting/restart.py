@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess  # nosec B404
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,15 @@ def read(fields: Mapping[str, Any]) -> Way:
     return Way(tuple(fields["command"]), ends, fields["wait"], fields["cwd"])
 
 
+@contextlib.contextmanager
+def _looking() -> Iterator[None]:
+    try:
+        yield
+    except psutil.Error as exc:
+        raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
+
+
+@_looking()
 def way(minion: int, opts: Mapping[str, Any], *, outlived: bool = True) -> Way:
     """
     How the minion with the process *minion* is restarted.
@@ -67,13 +76,6 @@ def way(minion: int, opts: Mapping[str, Any], *, outlived: bool = True) -> Way:
     :raises HaError: no way would leave a process that can put the old file back; or the minion has
         ended.
     """
-    try:
-        return _way(minion, opts, outlived)
-    except psutil.Error as exc:
-        raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
-
-
-def _way(minion: int, opts: Mapping[str, Any], outlived: bool) -> Way:
     process = psutil.Process(minion)
     top = _top(process)
     if top.pid == FIRST or (outlived and _is_child_of_init(top)):
@@ -105,6 +107,7 @@ def _way(minion: int, opts: Mapping[str, Any], outlived: bool) -> Way:
     return Way(tuple(words), ends, SUPERVISED, top.cwd())
 
 
+@_looking()
 def outside(minion: int) -> tuple[str, ...]:
     """
     The words before a command that is to outlive a restart of the *minion*: systemd may end all
@@ -112,10 +115,7 @@ def outside(minion: int) -> tuple[str, ...]:
 
     :raises HaError: the minion cannot be looked at.
     """
-    try:
-        unit = _service(_top(psutil.Process(minion)).pid)
-    except psutil.Error as exc:
-        raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
+    unit = _service(_top(psutil.Process(minion)).pid)
     return SCOPE if unit and _property(unit, "KillMode") in KILLS_ALL else ()
 
 
