@@ -70,11 +70,7 @@ def publication(
 def function(
     client: str, fun: str, arg: Sequence[Any], kwarg: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """
-    The low data of a runner or wheel function, and of a job without its target.
-
-    :raises BadConfiguration: naming the argument that cannot be sent.
-    """
+    """The low data of a function. :raises BadConfiguration: an argument cannot be sent."""
     # A job may have several functions.
     if not isinstance(fun, str) and (client in FUNCTIONS or not isinstance(fun, (list, tuple))):
         raise _wrong("fun", fun, "the name of a function")

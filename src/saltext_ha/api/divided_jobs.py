@@ -25,11 +25,7 @@ T = TypeVar("T")
 
 
 class DividedJobs:
-    """
-    Publishes jobs, in parts where their minions listen to different masters.
-
-    :param masters: by name.
-    """
+    """Publishes jobs, in parts where their minions listen to different masters."""
 
     def __init__(
         self,

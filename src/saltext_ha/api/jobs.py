@@ -111,11 +111,7 @@ class JobStatus:
 
 
 def read_status(jid: str, master: str, answer: Any) -> JobStatus:
-    """
-    The status in an answer of ``jobs.list_job``.
-
-    :raises ValueError: it has another form.
-    """
+    """The status in an answer of ``jobs.list_job``. :raises ValueError: it has another form."""
     formed = isinstance(answer, dict) and isinstance(answer.get("Result", {}), dict)
     if not formed or not are_names(answer.get("Minions") or []):
         raise ValueError("the answer of jobs.list_job has another form")

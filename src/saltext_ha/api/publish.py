@@ -41,11 +41,7 @@ class Unsettled(Exception):
 
 
 class Publisher:
-    """
-    Sends jobs and settles lost answers.
-
-    :param closing: set when the pool is closed, which ends all waiting.
-    """
+    """Sends jobs and settles lost answers, until the pool is *closing*."""
 
     def __init__(self, closing: threading.Event) -> None:
         self._closing = closing

@@ -104,10 +104,7 @@ class Admission:
         }
 
     async def certificates(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
-        """
-        All certificates of this master, which are no secret. Each proves the next, so a master that
-        pinned a former certificate can take over the present one.
-        """
+        """All certificates of this master, no secret: each proves the next to who pinned one."""
         return {"certificates": list(self._membership.identity.chain)}
 
     async def renewed(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
@@ -183,11 +180,7 @@ class Admission:
         return {"reply": reply, "mac": mac}
 
     async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
-        """
-        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried.
-
-        :raises TrustError: *joiner* is not reached, and wants to join only if it is.
-        """
+        """Why *joiner* is not reached; empty: it is. :raises TrustError: it wants to be."""
         wish, url = payload.get("reach"), self._trust.url_of(joiner)
         why = await unreached(url, joiner.fingerprint) if wish in (REQUIRED, TOLD) else ""
         if why and wish == REQUIRED:

@@ -209,11 +209,7 @@ def foretell(
 
 
 def refuse_in_cluster(opts: Mapping[str, Any]) -> None:
-    """
-    Refuse if Salt itself exchanges the pair that minions know (``cluster.pem``).
-
-    :raises TrustError: *opts* belong to a member of a cluster.
-    """
+    """:raises TrustError: Salt itself exchanges the pair that minions know, as in its clusters."""
     if member := cluster.of(opts):
         raise TrustError(
             f"share_master_key: this master is a member of cluster {member.name}, whose key "

@@ -151,11 +151,7 @@ class Invites:
         raise TokenError(UNKNOWN)
 
     def consume(self, invite_id: str, joiner: str) -> bool:
-        """
-        Use up the invitation for *joiner*.
-
-        :return: True for exactly one of all joiners that try; True again for the same joiner.
-        """
+        """Use up the invitation for *joiner*; True for one joiner alone, however often it asks."""
         used = self._used(invite_id, joiner)
         try:
             # Of many renames of one file, only one succeeds.

@@ -225,11 +225,7 @@ class Membership:
         last.append(now)
 
     async def moved(self, peer: Peer, described: object) -> None:
-        """
-        Call the pinned *peer* from now on at the URL that it tells, if that can be taken.
-
-        :param described: what the peer says of itself; only ``url`` counts.
-        """
+        """Call the pinned *peer* from now on at the URL that it tells, if that can be taken."""
         if self._is_elsewhere(peer, described):
             with contextlib.suppress(DiskHangs):  # it tells again
                 await self._thread(peer.name)(self._move, peer, described)

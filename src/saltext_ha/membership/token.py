@@ -88,11 +88,7 @@ def decode(text: str) -> JoinToken:
 
 
 def mac_key(secret: bytes) -> bytes:
-    """
-    The key for the proofs of both sides; the inviting master keeps only this of the secret.
-
-    :raises ValueError: there is no secret: anybody could make that proof.
-    """
+    """The key for proofs, all that the inviter keeps of it. :raises ValueError: no *secret*."""
     if not secret:
         raise ValueError("no secret to prove oneself by")
     return hashlib.sha256(secret).digest()

@@ -49,10 +49,7 @@ SILENCE = 10.0
 
 @dataclass(frozen=True)
 class JoinOutcome:
-    """
-    The result: *joined* through the member at *url*; if it is None, this master founds its group.
-    ``reasons``: why other addresses failed.
-    """
+    """Who let this master in, at which *url* (None: it founds a group), and why others failed."""
 
     joined: Joined | None
     url: str

@@ -247,10 +247,7 @@ def _publish_port(master: SeenMaster, running: Running) -> int | None:
 
 
 def judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
-    """
-    *master* with ``connected`` and ``ip`` set by the evidence in *links*, and with a note if
-    ``connected`` is None.
-    """
+    """*master* with ``connected`` and ``ip`` set by *links*, or a note why it is unknown."""
     if not master.ips:
         return master  # a note says why its address is unknown
     judged = _judge(master, links, running)

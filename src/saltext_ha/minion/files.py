@@ -34,11 +34,7 @@ def problem(cachedir: str | Path) -> str | None:
 
 
 def read(path: Path) -> str:
-    """
-    The text of *path*, a file in that folder.
-
-    :raises OSError: it cannot be read, is no plain file, or is in a folder that is refused.
-    """
+    """The text of *path*, in that folder. :raises OSError: it is unreadable, or refused."""
     with _own(path.parent) as folder:
         descriptor = _open(path.name, os.O_RDONLY | os.O_NONBLOCK, folder)
     with os.fdopen(descriptor, "rb") as file:

@@ -78,10 +78,7 @@ def install(folder: Path, order: "dict[str, str]") -> str:
 
 
 def wait_for_others() -> None:
-    """
-    Minions of one host may share a Python: they install one after the other. None waits for ever,
-    as any user can hold this lock.
-    """
+    """Minions of one host may share a Python. None waits for ever: any user can hold this lock."""
     with contextlib.suppress(OSError):  # a file system without locks
         place = os.open(sys.prefix, os.O_RDONLY)
         end = time.monotonic() + LONGEST_WAIT
@@ -103,11 +100,7 @@ def forget_others(version: str) -> None:
 
 
 def run(arguments: "list[str]", what: str, env: "dict[str, str] | None" = None) -> str:
-    """
-    The output of Salt's Python with *arguments*.
-
-    :raises Problem: it failed; the message says *what* failed, with its last line.
-    """
+    """The output of Salt's Python. :raises Problem: it failed: *what*, and its last line."""
     done = subprocess.run(  # nosec B603
         [sys.executable, *arguments],
         env={**os.environ, **(env or {})},

@@ -13,10 +13,7 @@ NONSENSE = "answered nonsense"
 
 
 class Count(NamedTuple):
-    """
-    How far a job is: how many minions it is for (None: it is not published yet), how many have
-    returned, and how many of these have failed.
-    """
+    """How far a job is: minions it is for (None: not yet published), returned, failed."""
 
     targeted: int | None
     returned: int

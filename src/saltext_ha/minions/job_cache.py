@@ -32,11 +32,7 @@ QUESTIONS = ("saltutil.find_job", "runner.test.arg")
 
 
 class JobCache:
-    """
-    The job cache of one master.
-
-    :param opts: its configuration.
-    """
+    """The job cache of one master, of which *opts* is the configuration."""
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
         self._opts = opts

@@ -172,11 +172,7 @@ def read(raw: Any) -> Spec:
 
 
 def check_glob(glob: Any) -> str:
-    """
-    A shell-style glob over minion ids, as both Salt and the replica understand it.
-
-    :raises InvalidRecord: says what may be in one.
-    """
+    """A glob over ids, as Salt and the replica take it. :raises InvalidRecord: it is none."""
     if not isinstance(glob, str) or not GLOB.fullmatch(glob):
         raise InvalidRecord(
             f"{str(glob)[:80]!a}: takes a minion id or a glob over ids, as web*; ha.cmd and "

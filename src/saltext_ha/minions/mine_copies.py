@@ -89,10 +89,7 @@ class Copies:
         return self._taken.get(name)
 
     def since(self, epoch: str, n: int) -> tuple[list[tuple[Name, int]], int, bool]:
-        """
-        What changed after the *n*th change, at most :data:`PAGE`, with its marks; up to which
-        change that is; and whether there is more.
-        """
+        """A page of what changed after the *n*th change, up to which one, and if there is more."""
         after = n if epoch == self.epoch else 0
         if self._listed is None:
             self._listed = list(self._copies.items())

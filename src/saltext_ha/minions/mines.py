@@ -260,11 +260,7 @@ class Mines:
 
 
 def _read(answer: Mapping[str, Any], ids: Iterable[str], now: float) -> dict[str, float]:
-    """
-    When the mines of these minions were written on a peer, by the clock of this master.
-
-    :raises InvalidRecord: its answer makes no sense.
-    """
+    """When mines were written on a peer, by the clock here. :raises InvalidRecord: nonsense."""
     ages = wire.field(answer, "ages", dict)
     found = {}
     for minion_id in ids:

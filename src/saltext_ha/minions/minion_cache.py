@@ -63,11 +63,7 @@ def place(kind: str, minion_id: str, release: int = RELEASE) -> tuple[str, str]:
 
 
 class MinionCache:
-    """
-    The copies of one master; all methods block.
-
-    :param opts: its configuration. :param release: of its Salt.
-    """
+    """The copies of one master, whose Salt has that *release*; all methods block."""
 
     def __init__(self, opts: Mapping[str, Any], release: int = RELEASE) -> None:
         # Salt's cache in memory would give what is older than the file.

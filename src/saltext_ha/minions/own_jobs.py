@@ -304,10 +304,7 @@ class OwnJobs:
         return Published(began, targeted, most)
 
     async def _still_running(self, jid: str, job: Published, finding: float) -> list[str]:
-        """
-        The minions that have not returned *job*, and say within *finding* seconds that they still
-        run it.
-        """
+        """The minions that have not returned *job*, and say that they still run it."""
         loop, returns = asyncio.get_running_loop(), self._returns
         missing = sorted(job.targeted - returns.of(jid).keys())
         if not missing:

@@ -236,10 +236,7 @@ class Presence:
         return self._traces.get(minion_id) or self._strangers.get(minion_id)
 
     def hot(self, answered: Mapping[str, int]) -> None:
-        """
-        Note minions that are bound to several masters: minion → how many it answered at once. What
-        a minion says of itself counts more.
-        """
+        """Note minions that answered several masters at once; what they say of themselves wins."""
         with self._lock:
             for minion_id, of in answered.items():
                 trace = self._known(minion_id)

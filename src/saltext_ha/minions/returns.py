@@ -124,10 +124,7 @@ class Returns:
             self._drop(jid)
 
     def over(self, jids: Iterable[str], seconds: float) -> None:
-        """
-        Note that no caller waits for these jobs any more; their returns are kept for *seconds*,
-        while there is room.
-        """
+        """Note that these jobs have no caller now; keep them for *seconds*, while there is room."""
         until = self._clock() + seconds
         with self._lock:
             for job in (self._expected.get(jid) for jid in jids):

@@ -38,10 +38,7 @@ DIFFERENT = "accepted with different keys"
 
 @dataclass(frozen=True)
 class Capacity:
-    """
-    A master's resources for minions: worker threads, files that it may have open, and how many
-    minions it accepts (0: any number).
-    """
+    """A master's worker threads, files it may have open, minions it accepts (0: any number)."""
 
     workers: int
     open_files: int

@@ -220,11 +220,7 @@ class SharedMines:
             await rest(EVERY)
 
     async def step(self) -> None:
-        """
-        See what is new here and there, and take what is newer there.
-
-        :raises HaError: the cache here does not respond, or cannot be read or written.
-        """
+        """Take what is newer there. :raises HaError: the cache here hangs, or is not usable."""
         if time.monotonic() >= self._due:
             cost = await self._look()
             self._due = time.monotonic() + cost / SHARE

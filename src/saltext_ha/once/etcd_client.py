@@ -69,11 +69,7 @@ class KeyHolder:
 
 
 class EtcdClient:
-    """
-    Asks the endpoints in turn, beginning with the one that answered last.
-
-    :param timeout: seconds that one endpoint may take.
-    """
+    """Asks the endpoints in turn, beginning with the one that answered last."""
 
     def __init__(self, settings: LeaderSettings, timeout: float) -> None:
         self._settings, self._timeout = settings, timeout

@@ -12,11 +12,7 @@ QUIET = 10.0
 
 
 class Apart(NamedTuple):
-    """
-    Why a master is not among those that elect the leader.
-
-    :ivar out: it takes no part: it cannot, or is configured not to.
-    """
+    """Why a master does not elect with this one; ``out``: it takes no part, or cannot."""
 
     why: str
     out: bool = False

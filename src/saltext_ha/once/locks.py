@@ -75,11 +75,7 @@ class _Held:
 
 
 class GroupLocks:
-    """
-    Locks that the leader gives and remembers.
-
-    :param clock: the leader's clock: seconds that only grow.
-    """
+    """Locks that the leader gives and remembers; *clock* only grows."""
 
     def __init__(
         self,

@@ -33,11 +33,7 @@ OF_SENDER = {"fired", "proof", "traceparent", "tracestate", "baggage", "proxy_ta
 
 
 def key_of(tag: str, data: Mapping[str, Any]) -> bytes:
-    """
-    A short name for everything that the sender of an event said.
-
-    :raises ValueError: the event is nested too deeply to be read.
-    """
+    """A short name for all that the sender of an event said. :raises ValueError: too deep."""
     if data.get("cmd") == FROM_MINION:
         # A minion fires its start for each master that it connects to, with the time in the text.
         names = ("id",) if _is_start(tag) else SAID_BY_MINION

@@ -35,11 +35,7 @@ def look(tree: Tree, folder: Path) -> None:
 
 
 async def check(tree: Tree, folder: Path) -> None:
-    """
-    Run ``check:`` of *tree* on a version of it, in *folder*.
-
-    :raises HaError: it failed, or took too long; has its output, unless the tree is secret.
-    """
+    """Run ``check:`` on a version of *tree*, in *folder*. :raises HaError: it failed."""
     said, code = await _run(tree, folder)
     if code != 0:
         shown = "run it there to see why (the tree is secret)" if tree.secret else said

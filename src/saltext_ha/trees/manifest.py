@@ -80,11 +80,7 @@ def unpack(data: bytes) -> dict[str, Node]:
 
 
 def read(rows: Any) -> dict[str, Node]:
-    """
-    The manifest in *rows*, checked: no entry lies or leads outside of its tree.
-
-    :raises InvalidRecord: says which entry is wrong, and why.
-    """
+    """The manifest in *rows*. :raises InvalidRecord: an entry lies or leads outside of its tree."""
     if not isinstance(rows, list):
         raise InvalidRecord("malformed manifest: no list")
     if len(rows) > MOST_ENTRIES:
@@ -97,11 +93,7 @@ def read(rows: Any) -> dict[str, Node]:
 
 
 def check(manifest: Manifest) -> None:
-    """
-    Check that all entries lie in folders of the manifest, and no link leads out of the tree.
-
-    :raises InvalidRecord: as :func:`read`.
-    """
+    """Check folders and links. :raises InvalidRecord: one is in no folder, or leads outside."""
     for path, node in manifest.items():
         above = path.rpartition("/")[0]
         if above and (above not in manifest or manifest[above].kind != FOLDER):

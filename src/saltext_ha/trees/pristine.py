@@ -31,11 +31,7 @@ _NEW = "new"
 
 
 class Pristine:
-    """
-    The copies, in *folder*: a file for each content, named by its SHA-256.
-
-    :param stop: raises to end long work.
-    """
+    """The copies, in *folder*: a file for each content, named by its SHA-256."""
 
     def __init__(self, folder: Path, stop: Callable[[], None]) -> None:
         self.folder = folder

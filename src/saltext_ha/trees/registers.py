@@ -163,11 +163,7 @@ class TreeRegisters(Mapping[str, Register]):
     # -- what peers know
 
     async def learn(self, told: Mapping[str, Register], vouched: Any, sender: str) -> None:
-        """
-        Merge the registers of trees that the peer *sender* knows.
-
-        :param vouched: the vouching that came with them (``sync/vouching.py``).
-        """
+        """Merge the registers that the peer *sender* knows, with the vouching beside them."""
         await self._vouching.meet(self._core, sender, vouched, told.values())
         async with self._writing:
             news = self._vouching.news(self._known, told, "tree", sender)

@@ -83,11 +83,7 @@ class Stager:
     # -- what there is
 
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
-        """
-        ``trees``: each of those that are here, and its :class:`.TreeState`.
-
-        :raises HaError: a folder cannot be looked at, or a look at it does not end.
-        """
+        """A :class:`.TreeState` for each of those here. :raises HaError: one cannot be seen."""
 
         async def look(disk: TreeDisk) -> dict[str, Any]:
             async with explained(disk.tree):

@@ -89,11 +89,7 @@ class Staging:
         """Folders whose entries are not durable yet."""
 
     def fill(self, before: Manifest, marks: Marks, find: Find) -> None:
-        """
-        Make the folders, the links, and all files whose content is on this disk.
-
-        :param before: the manifest that was put into the folder; *marks*: of its files.
-        """
+        """Make folders, links, and all files whose content is here; *before* is in the folder."""
         there = entries(self.folder)
         kept = self._keep(there, before, marks)
         for path in sorted(self.manifest.keys() - kept):

@@ -22,11 +22,7 @@ MANIFEST, MARKS = ".manifest", ".marks"
 
 
 class Versions:
-    """
-    The versions in *folder*. Several threads may read while one writes.
-
-    :param stop: raises to end long work.
-    """
+    """The versions in *folder*. Several threads may read while one writes."""
 
     def __init__(self, folder: Path, stop: Callable[[], None]) -> None:
         self.folder = folder
