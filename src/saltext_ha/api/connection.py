@@ -163,7 +163,7 @@ def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def read(response: http.client.HTTPResponse, most: int) -> bytes:
-    """The body, of at most so many bytes. :raises OSError: it broke off, is too large, or late."""
+    """The body, of *most* bytes at most. :raises OSError: it broke off, is too large, or late."""
     expected, size, pieces = response.length, 0, list[bytes]()
     while piece := response.read(PIECE):
         size += len(piece)

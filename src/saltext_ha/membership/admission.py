@@ -104,7 +104,7 @@ class Admission:
         }
 
     async def certificates(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
-        """All certificates of this master, no secret: each proves the next to who pinned one."""
+        """All certificates of this master, which are no secret; each proves the next."""
         return {"certificates": list(self._membership.identity.chain)}
 
     async def renewed(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Admission:
         return {"reply": reply, "mac": mac}
 
     async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
-        """Why *joiner* is not reached; empty: it is. :raises TrustError: it wants to be."""
+        """Why *joiner* is not reached, if so. :raises TrustError: it joins only if it is."""
         wish, url = payload.get("reach"), self._trust.url_of(joiner)
         why = await unreached(url, joiner.fingerprint) if wish in (REQUIRED, TOLD) else ""
         if why and wish == REQUIRED:

@@ -88,7 +88,7 @@ def decode(text: str) -> JoinToken:
 
 
 def mac_key(secret: bytes) -> bytes:
-    """The key for proofs, all that the inviter keeps of it. :raises ValueError: no *secret*."""
+    """The key for proofs; the inviter keeps only this. :raises ValueError: there is no secret."""
     if not secret:
         raise ValueError("no secret to prove oneself by")
     return hashlib.sha256(secret).digest()

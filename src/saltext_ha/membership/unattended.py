@@ -49,7 +49,7 @@ SILENCE = 10.0
 
 @dataclass(frozen=True)
 class JoinOutcome:
-    """Who let this master in, at which *url* (None: it founds a group), and why others failed."""
+    """``joined`` by way of ``url``, or None: it founds the group; why other addresses failed."""
 
     joined: Joined | None
     url: str

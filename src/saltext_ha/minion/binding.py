@@ -103,7 +103,7 @@ class SeenMaster:
 
     @property
     def in_use(self) -> frozenset[str]:
-        """The address in use, or all if that is unknown: one of them may be another master's."""
+        """The address in use, as others of a name may be another master's; else all of them."""
         return frozenset({self.ip}) if self.ip else self.ips
 
     def is_asked(self, links: TcpLinks) -> bool:

@@ -23,7 +23,7 @@ PROC = Path("/proc/self/net")
 
 
 def subscribers(opts: Mapping[str, Any]) -> int | None:
-    """The established connections to the publisher of the master with *opts*; None: not seen."""
+    """Count the connections to the publisher of the master with *opts*; None: they are not seen."""
     port, mine = _port(opts), _bound_to(opts)
     try:
         ends = (_of_linux if PROC.exists() else _of_any_system)(port)
@@ -55,7 +55,7 @@ def _port(opts: Mapping[str, Any]) -> int:
 
 
 def _of_linux(port: int) -> Iterator[tuple[str, int]]:
-    """Local addresses of connections to *port*, and how many; psutil inspects every process."""
+    """Local addresses of connections to *port*, and how many. psutil would take far longer."""
     for name in tcp_table.FILES:
         with contextlib.suppress(FileNotFoundError), (PROC / name).open(encoding="ascii") as file:
             every = (each.local for each in tcp_table.established(file))

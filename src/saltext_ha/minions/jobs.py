@@ -113,7 +113,7 @@ class Jobs:
         return {name: each for name, each in zip(jids, told, strict=True) if each is not None}
 
     async def counts(self, jids: Mapping[str, str]) -> tuple[dict[str, Count], dict[str, str]]:
-        """Master → how far its job in *jids* (master → id) is; and master → why it does not say."""
+        """Master → how far its job of *jids* is; and master → why it does not say."""
 
         async def ask(name: str) -> Count:
             line = self._group.lines.get(name)

@@ -23,7 +23,7 @@ class KnownProcess(NamedTuple):
 
 
 def know(process: psutil.Process) -> KnownProcess:
-    """The identity of *process*, equal in all processes. :raises psutil.Error: it has none."""
+    """The identity of *process*, the same everywhere. :raises psutil.Error: it is not seen."""
     return KnownProcess(process.pid, _started(process))
 
 
