@@ -77,13 +77,8 @@ class Admission:
         secret: GroupSecret | None = None,
         seen: Callable[[str], float | None] = lambda name: None,
     ) -> None:
-        self._membership = membership
-        self._trust = trust
-        self._invites = invites
-        self._share = share
-        self._preview = preview
-        self._secret = secret
-        self._seen = seen
+        self._membership, self._trust, self._invites = membership, trust, invites
+        self._share, self._preview, self._secret, self._seen = share, preview, secret, seen
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
 

@@ -82,13 +82,9 @@ class Membership:
         group: str,
         timeout: float = 3.0,
     ) -> None:
+        self.identity, self._trust, self._timeout = identity, trust, timeout
+        self.name, self._url, self.group = name, url, group
         self._lines = Allowance()
-        self.identity = identity
-        self._trust = trust
-        self.name = name
-        self._url = url
-        self.group = group
-        self._timeout = timeout
         self._problems: dict[str, list[str]] = {}
         self._introduced: dict[str, deque[float]] = {}
         self._threads: dict[str, DiskWork] = {}
