@@ -136,42 +136,34 @@ class Observer:
         :return: None if nobody changed the id: our own move was interrupted, and must be finished.
         """
         content, applied = seen.content, seen.applied
-        raced, now = seen.raced, content.stored
-        known = dict(contexts(records) if applied.known is None else applied.known)
-        by = ""
+        now, by = content.stored, ""
         if task.adopted:
-            # A known decision about a key holds, even if the store shows something else.
-            writes = [
-                write
-                for write in interpretation.unversioned(now, task.outdated)
-                if not (record := records.get(write.key))
-                or not (record.decided or write.state in OBSERVATIONS)
-            ]
-            known = dict(contexts(records))
-        elif not raced and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
+            known = contexts(records)
+            writes = _adopted(now, records, task.outdated)
+        elif _is_interrupted_move(seen):
             return None
         else:
-            meant = _meant(seen, known) if not task.released else records.keys()
-            states = {key: r.state for key, r in records.items() if key in meant}
-            if raced:
-                writes = interpretation.deleted(applied.stored, now, states)
-                writes += interpretation.interpret(applied.stored, now, states)
-            elif now != applied.stored:
-                writes = interpretation.interpret(_may_have_shown(applied, now), now, states)
-            else:
-                writes = interpretation.knocked_again(now)
-            by = self._by(task.by, minion_id, now.state if now.state in DECISIONS else DELETED)
-            if not by and minion_id in self._signed_in and now.state == ACCEPTED:
-                by = MINION
-            elif not by and applied != NEVER:
-                by = OPERATOR  # but not for a new id: its key may have come with the folder
+            known = contexts(records) if applied.known is None else applied.known
+            writes = _done_here(seen, known, records, task.released)
+            by = self._author(minion_id, seen, task)
             if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
                 # A crash came after our own removal; or Salt's cluster did not rotate the AES key.
                 self.replica.meta.revocation_due = True
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
         self._signed_in.discard(minion_id)
-        return self._write(minion_id, content, records, writes, known, by)
+        return self._write(minion_id, content, records, writes, dict(known), by)
+
+    def _author(self, minion_id: str, seen: Sighting, task: Task) -> str:
+        """Who made the change, as far as known: a name, :data:`MINION` or :data:`OPERATOR`."""
+        state = seen.content.stored.state
+        by = self._by(task.by, minion_id, state if state in DECISIONS else DELETED)
+        if by:
+            return by
+        if minion_id in self._signed_in and state == ACCEPTED:
+            return MINION
+        # Of a new id the key may have come with the folder.
+        return "" if seen.applied == NEVER else OPERATOR
 
     def _may_be_an_operators(self, minion_id: str, seen: Sighting, task: Task) -> bool:
         """
@@ -298,6 +290,42 @@ class Observer:
 def contexts(records: Records) -> Known:
     """The causal contexts of an id's records."""
     return {key: dict(record.context) for key, record in records.items()}
+
+
+def _adopted(now: Stored, records: Records, outdated: bool) -> list[interpretation.StateWrite]:
+    """
+    What to write of a store whose content is nobody's decision. A known decision about a key holds,
+    even if the store shows something else.
+    """
+
+    def counts(write: interpretation.StateWrite) -> bool:
+        record = records.get(write.key)
+        return not record or not (record.decided or write.state in OBSERVATIONS)
+
+    return [write for write in interpretation.unversioned(now, outdated) if counts(write)]
+
+
+def _is_interrupted_move(seen: Sighting) -> bool:
+    """Whether the store shows what our own unfinished move may have left."""
+    applied = seen.applied
+    if seen.raced or not applied.dirty:
+        return False
+    return plan.is_between(seen.content.stored, applied.stored, applied.aims)
+
+
+def _done_here(
+    seen: Sighting, known: Known, records: Records, released: bool
+) -> list[interpretation.StateWrite]:
+    """What to write of a change that somebody made here, knowing the keys that *known* names."""
+    applied, now = seen.applied, seen.content.stored
+    meant = records.keys() if released else _meant(seen, known)
+    states = {key: record.state for key, record in records.items() if key in meant}
+    if seen.raced:
+        writes = interpretation.deleted(applied.stored, now, states)
+        return writes + interpretation.interpret(applied.stored, now, states)
+    if now != applied.stored:
+        return interpretation.interpret(_may_have_shown(applied, now), now, states)
+    return interpretation.knocked_again(now)
 
 
 def _meant(seen: Sighting, known: Known) -> set[bytes]:
