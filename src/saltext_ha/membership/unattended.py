@@ -63,12 +63,16 @@ class Address:
 
     :ivar server: the certificate that is shown there, by its fingerprint.
     :ivar reason: why that try failed; empty: it did not.
+    :ivar silent: whether it failed because certainly nobody listens there.
+    :ivar answered: whether a master there ever answered, and refused.
     :ivar pause: seconds until the next try. :ivar due: when that is, by ``time.monotonic``.
     """
 
     url: str
     server: str = ""
     reason: str = ""
+    silent: bool = False
+    answered: bool = False
     pause: float = 0.0
     due: float = 0.0
 
@@ -162,39 +166,19 @@ async def find_group(
     """
     began = time.monotonic()
     others = [Address(url) for url in masters if url != own.url]
-    silent: set[str] = set()
-    """Addresses at which certainly nobody listens."""
-    answered = False
     told: set[str] = set()
     while True:
         for there in list(others):
             if time.monotonic() < there.due:
                 continue
-            listens = False
-            try:
-                there.server = await shown(there.url)
-                listens = True
-                if there.server in own.identity.fingerprints:
-                    others.remove(there)  # its own engine runs, and is listed under another name
-                    continue
-                joined = await apply(own, there.url, there.server, place)
-                others.remove(there)
+            joined = await _try(own, there, place)
+            if joined or there.server in own.identity.fingerprints:
+                others.remove(there)  # in the latter case its own engine runs, under another name
+            if joined:
                 return JoinOutcome(joined, there.url, _reasons(others))
-            except PeerUnreachable as exc:
-                # One that ends while it is asked may be back in a moment.
-                nobody = isinstance(exc, NobodyListens) and not listens
-                (silent.add if nobody else silent.discard)(there.url)
-                there.failed(str(exc), FIRST_RETRY)
-            except (PeerError, TokenError, TrustError, DiskHangs) as exc:
-                answered = True
-                told_by = "" if isinstance(exc, (PeerError, DiskHangs)) else f"{there.url}: "
-                there.failed(f"{told_by}{exc}", min(2 * there.pause or FIRST_RETRY, LAST_RETRY))
         waited = time.monotonic() - began
-        urls = {there.url for there in others}
-        first = bool(masters) and masters[0] not in urls
-        no_group = not answered and (urls <= silent or waited >= min(wait, SILENCE))
-        # A master that has peers belongs to an existing group, even if none answers now.
-        if first and no_group and not own.trust.peers():
+        answered = any(there.answered for there in others)
+        if _founds(own, masters, others, patient=waited < min(wait, SILENCE)):
             return JoinOutcome(None, "", _reasons(others))
         reasons = _reasons(others).values()
         if waited >= wait:
@@ -203,6 +187,41 @@ async def find_group(
             told.add(reason)
             tell(f"{reason}; trying for {wait - waited:.0f} s more")
         await asyncio.sleep(0.2)
+
+
+async def _try(own: Applicant, there: Address, place: Place) -> Joined | None:
+    """Join at one address. None: not joined, and *there* says why, unless this master is there."""
+    listens = False
+    try:
+        there.server = await shown(there.url)
+        listens = True
+        if there.server in own.identity.fingerprints:
+            return None
+        return await apply(own, there.url, there.server, place)
+    except PeerUnreachable as exc:
+        # One that ends while it is asked may be back in a moment.
+        there.silent = isinstance(exc, NobodyListens) and not listens
+        there.failed(str(exc), FIRST_RETRY)
+    except (PeerError, TokenError, TrustError, DiskHangs) as exc:
+        there.answered = True
+        told_by = "" if isinstance(exc, (PeerError, DiskHangs)) else f"{there.url}: "
+        there.failed(f"{told_by}{exc}", min(2 * there.pause or FIRST_RETRY, LAST_RETRY))
+    return None
+
+
+def _founds(
+    own: Applicant, masters: Sequence[str], others: Sequence[Address], *, patient: bool
+) -> bool:
+    """
+    Whether this master founds the group: it is the first in the list, and there is no group.
+
+    :param patient: whether to wait longer for masters that may only be slow to answer.
+    """
+    first = bool(masters) and masters[0] not in {there.url for there in others}
+    silent = all(there.silent for there in others) or not patient
+    no_group = silent and not any(there.answered for there in others)
+    # A master that has peers belongs to an existing group, even if none answers now.
+    return first and no_group and not own.trust.peers()
 
 
 def _reasons(failed: Iterable[Address]) -> dict[str, str]:
