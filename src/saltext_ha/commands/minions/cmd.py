@@ -111,14 +111,8 @@ class CmdCommand:
         return {"masters": {n: each._asdict() for n, each in counts.items()}, "unknown": unknown}
 
     async def _cmd(self, payload: Mapping[str, Any], under_way: UnderWay) -> dict[str, Any]:
-        seconds = timeout_of(payload, TIMEOUT)
-        arg, kwarg = wire.field(payload, "arg", list, []), payload.get("kwarg") or {}
-        tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
-        if tgt_type == "list" and isinstance(tgt, str):
-            tgt = [each for each in tgt.split(",") if each]
-        wanted = CommandSpec(
-            tgt, tgt_type, payload.get("fun", ""), tuple(sendable(arg)), sendable(kwarg)
-        )
+        seconds, wanted = timeout_of(payload, TIMEOUT), _wanted(payload)
+        tgt, tgt_type = wanted.tgt, wanted.tgt_type
         question = (
             {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
         )
@@ -155,6 +149,15 @@ class CmdCommand:
         return answer(wanted, plan, found, told, test, anyway)
 
 
+def _wanted(payload: Mapping[str, Any]) -> CommandSpec:
+    """The job that *payload* asks for. :raises InvalidRecord: it is none."""
+    arg, kwarg = wire.field(payload, "arg", list, []), payload.get("kwarg") or {}
+    tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
+    if tgt_type == "list" and isinstance(tgt, str):
+        tgt = [each for each in tgt.split(",") if each]
+    return CommandSpec(tgt, tgt_type, payload.get("fun", ""), tuple(sendable(arg)), sendable(kwarg))
+
+
 def _operation(payload: Mapping[str, Any]) -> str:
     name = payload.get("operation")
     if not isinstance(name, str) or not OPERATION.fullmatch(name):
@@ -186,6 +189,26 @@ def _not_reached(
     return nowhere | keyless.difference(*(each.targeted for each in found.values()))
 
 
+def _unsure(
+    plan: Mapping[str, Part],
+    found: Mapping[str, Answers],
+    told: Mapping[str, Any],
+    unreachable: Collection[str],
+    listed: bool,
+) -> list[str]:
+    """
+    Minions that may run the job: the answer of the master that was to publish it to them was lost.
+
+    :param listed: whether the group can tell whom the target means.
+    """
+    lost = {n for n, each in found.items() if each.error and each.unsure}
+    unsure = {i for i, by in told["minions"].items() if listed and _home(plan, by) in lost}
+    for part in plan.values():
+        if part.tgt_type == "list" and part.master in lost:
+            unsure |= {*part.tgt}.difference(told.get("absent", ()), unreachable)
+    return sorted(unsure)
+
+
 def answer(
     wanted: CommandSpec,
     plan: Mapping[str, Part],
@@ -212,11 +235,7 @@ def answer(
     unreachable = sorted(
         _not_reached(wanted, plan, found, told) - returned.keys() if listed else ()
     )
-    lost = {n for n, each in found.items() if each.error and each.unsure}
-    unsure = {i for i, by in told["minions"].items() if listed and _home(plan, by) in lost}
-    for part in plan.values():
-        if part.tgt_type == "list" and part.master in lost:
-            unsure |= {*part.tgt}.difference(told.get("absent", ()), unreachable)
+    unsure = _unsure(plan, found, told, unreachable, listed)
     # Others publish nothing for a target without minions.
     jobs = {
         name: each.jid
@@ -234,7 +253,7 @@ def answer(
         "failed": failed,
         "missing": missing,
         "running": running,
-        "unsure": sorted(unsure),
+        "unsure": unsure,
         "unreachable": unreachable,
         "unknown": unknown,
         "retcode": 2 if unknown else 1 if troubled else 0,
