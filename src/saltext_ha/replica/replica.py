@@ -34,8 +34,6 @@ from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
-    DELETED,
-    REJECTED,
     Dot,
     Record,
     Value,
@@ -410,13 +408,12 @@ class Replica:
         return row is not None
 
     def at_stake(self, ids: Iterable[str]) -> Iterator[str]:
-        """Those of *ids* that have an accepted key in the store, or any revoked key."""
-        for minion_id in self.brought(ids):
-            if self.is_known(minion_id) and (
-                self.applied(minion_id).stored.state == ACCEPTED
-                or any(r.state in (DELETED, REJECTED) for r in self.get(minion_id).values())
-            ):
-                yield minion_id
+        """
+        Those of *ids* that have an accepted key in the store, or any revoked key; outside a
+        transaction only.
+        """
+        for batch in batches(ids):
+            yield from self.brought(self._rows.at_stake(batch))
 
     def conflicts(self) -> list[str]:
         """Ids with two or more accepted keys."""

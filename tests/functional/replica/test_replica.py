@@ -625,6 +625,19 @@ def test_conflicts_are_ids_with_two_accepted_keys(path: Path) -> None:
     replica.close()
 
 
+def test_an_id_with_an_accepted_or_a_revoked_key_is_at_stake(path: Path) -> None:
+    states = (ACCEPTED, PENDING, REJECTED, DELETED)
+    with closing(Replica(path)) as replica:
+        with replica.transaction():
+            for state in states:
+                write(replica, state, state)
+            write(replica, "another deleted", PENDING, key=A)
+            write(replica, "another deleted", DELETED, key=B)
+        ids = [*states, "another deleted", "unknown"]
+        assert set(replica.at_stake(ids)) == {ACCEPTED, REJECTED, DELETED, "another deleted"}
+        assert set(replica.at_stake([PENDING, "unknown"])) == set()
+
+
 def test_accepted_ids_come_in_order_and_in_parts(path: Path) -> None:
     replica = Replica(path)
     with replica.transaction():
