@@ -60,12 +60,13 @@ def open_keeper(
     :param counters: counts new AES keys.
     :param notes: takes the note that a replica was damaged.
     :param parts: as :class:`.Keeper` takes them.
-    :raises TrustError: the state folder is another master's, or a copy of it.
+    :raises TrustError: the state folder, or the identity in it, is another master's, or a copy.
     :raises ReplicaError: replica.db cannot be used.
     :raises StoreError: the key store cannot be used.
     """
     state_owner.check(config)
     copied.check(config)
+    copied.check_identity(config, identity(), pins.peers().values())
     replica = _open_replica(config.state_dir / REPLICA_FILE, notes)
     state_owner.move_in(config)
     try:

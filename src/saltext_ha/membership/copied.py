@@ -1,5 +1,6 @@
 """
-Refuses a state folder that came here with a copy of the machine of another master, which runs.
+Refuses a state folder that came here with a copy of the machine of another master, which runs; and
+an identity alone that did.
 
 To the group both are one master: it calls now the one and now the other, and ``ha.leave`` on the
 copy would take out the other one.
@@ -8,6 +9,7 @@ copy would take out the other one.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from saltext_ha.common.errors import TrustError
@@ -17,6 +19,7 @@ from saltext_ha.membership.invites import shown_fingerprint
 from saltext_ha.replica import state_owner
 from saltext_ha.transport import identity
 from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.peer import Peer
 
 WITHIN = 2.0  # seconds
 KNOWN = "copied"
@@ -48,6 +51,24 @@ def check(config: HaConfig) -> None:
         f"{config.state_dir} (if it is a copy, and not shared), and join as a new master:  salt-ha "
         "invite  on a member, then  salt-ha join --token-file -  here"
     )
+
+
+def check_identity(config: HaConfig, ours: Identity, pinned: Iterable[Peer]) -> None:
+    """
+    Compare this master's identity with those of the *pinned* peers.
+
+    :raises TrustError: it is that of one of them.
+    """
+    for peer in pinned:
+        if peer.name != config.name and peer.fingerprints & ours.fingerprints:
+            raise TrustError(
+                f"{ours.certificate_file} is the identity of {peer.name} ({peer.url}), a peer of "
+                "this master: to the group both would be one. Stop salt-master here, and bring "
+                f"this master's own identity.* back into {config.state_dir} from a backup. Without "
+                f"one: remove identity.* there, salt-run ha.remove_peer {config.name} on a member, "
+                "start salt-master, and join anew:  salt-ha invite  on a member, then  salt-ha "
+                "join --token-file -  here"
+            )
 
 
 def _answers(url: str, ours: Identity) -> bool:

@@ -21,7 +21,7 @@ HEADINGS = (
     "`does not serve`",
     "`runs with an older configuration`",
     "`another ha engine uses it`, `has the same state folder`",
-    "`is a copy of the state folder of`",
+    "`is a copy of the state folder of`, `is the identity of`",
     "`replica.db is gone, or an old copy`",
     "`replica.db was damaged`",
     "`cannot be written`, `belongs to another user`",
