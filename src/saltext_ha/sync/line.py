@@ -71,6 +71,10 @@ class Line:
         """Reasons that were logged since the peer is down."""
         self._called = self._retried = float("-inf")
 
+    def follows(self, former: Line) -> None:
+        """This line replaces *former*: the peer moved, or one of both renewed its certificate."""
+        self.seen, self.since = former.seen, former.since
+
     @property
     def tried(self) -> bool:
         """Whether the peer has answered, or failed to answer, since this line was made."""

@@ -63,15 +63,19 @@ class Links(Mapping[str, Link]):
             return
         peers = dict(self._pins.peers())
         renewed = self._seen is not None and self._seen[1] is not identity
+        former: dict[str, Line] = {}
         for name, link in list(self._links.items()):
             if renewed or peers.get(name) != link.line.peer:
-                del self._links[name], self.lines[name]
+                del self._links[name]
+                former[name] = self.lines.pop(name)
                 await link.close()
                 self._tasks.cancel(_task(name))
         for name, peer in peers.items():
             if name not in self._links:
                 self._links[name] = link = self._make(peer, identity)
                 self.lines[name] = link.line
+                if name in former:
+                    link.line.follows(former[name])
                 self._tasks.start(_task(name), link.run())
         self._seen = seen
 

@@ -155,6 +155,20 @@ def existing_or_provisional(state_dir: Path, name: str, scratch: Path) -> Identi
     return load_or_create(scratch, name)
 
 
+def check_vouches(present: Identity) -> None:
+    """
+    Check that the certificate of *present* can vouch for one that follows it.
+
+    :raises TrustError: it has expired, or has too many former ones.
+    """
+    if succession.expired(present.certificate):
+        raise TrustError(
+            f"this master's certificate has expired and vouches for no other any more: {ANEW}"
+        )
+    if len(present.former) >= succession.MAX_FORMER:
+        raise TrustError(f"too many former certificates: {ANEW}")
+
+
 def succeed(state_dir: Path, name: str) -> Identity:
     """
     Take a new key and certificate, signed with the present key: see :mod:`.succession`.
@@ -165,12 +179,7 @@ def succeed(state_dir: Path, name: str) -> Identity:
         ones.
     """
     present = load_or_create(state_dir, name)
-    if succession.expired(present.certificate):
-        raise TrustError(
-            f"this master's certificate has expired and vouches for no other any more: {ANEW}"
-        )
-    if len(present.former) >= succession.MAX_FORMER:
-        raise TrustError(f"too many former certificates: {ANEW}")
+    check_vouches(present)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _new_certificate(key, name, (_load_key(present.key_file), present.certificate))
     # Write the former ones first: they count only if a certificate follows them.

@@ -404,6 +404,21 @@ async def test_ha_renew_on_each_while_the_other_is_down(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_a_renewal_does_not_forget_when_a_master_that_is_down_was_seen(tmp_path: Path) -> None:
+    p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
+    async with running(p1) as (one,):
+        async with running(p2) as (two,):
+            await join_group(p1, p2)
+            await one.meets(two)
+        before = one.parts.links.lines["m2"]
+        await run(p1, "renew")
+        await until(lambda: one.parts.links.lines["m2"] is not before, "another line")
+        (peer,) = (await run(p1, "peers"))["peers"]
+        assert peer["state"] == "unknown"
+        assert peer["seen"] is not None
+
+
+@in_a_loop
 async def test_ha_renew_and_another_address_while_the_other_is_down(tmp_path: Path) -> None:
     """m1 cannot call m2 where it was, and does not know the certificate that m2 shows."""
     p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
@@ -456,8 +471,10 @@ async def test_the_way_back_with_an_ended_certificate(
         rows = (await run(p2, "status"))["masters"]
         note = next(row["note"] for row in rows if row["name"] == "m1")
         assert identity.ANEW in note
-        refused = await run(p1, "renew")
-        assert identity.ANEW in refused["error"]
+        for test in (True, False):
+            refused = await run(p1, "renew", test=test)
+            assert identity.ANEW in refused["error"]
+            assert refused["retcode"] == 2
         assert "restart" not in identity.ANEW
         left = await run(p1, "leave")
         assert left["retcode"] == 0, left

@@ -19,7 +19,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.vouching import Vouching
-from saltext_ha.transport import fingerprints, succession
+from saltext_ha.transport import fingerprints, identity, succession
 from saltext_ha.transport.client import call_once
 
 
@@ -140,6 +140,7 @@ class Members:
         peers, damaged = self._group.others, self._group.damaged()
         if payload.get("test"):
             present = self._renewal.identity
+            identity.check_vouches(present)
             end = succession.expiry(present.certificate)
             shown = fingerprints.short(present.fingerprint, 8)
             notes = [
