@@ -404,7 +404,7 @@ async def test_ha_renew_on_each_while_the_other_is_down(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_a_renewal_does_not_forget_when_a_master_that_is_down_was_seen(tmp_path: Path) -> None:
+async def test_a_renewal_does_not_forget_when_a_peer_was_seen(tmp_path: Path) -> None:
     p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
     async with running(p1) as (one,):
         async with running(p2) as (two,):

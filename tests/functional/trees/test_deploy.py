@@ -162,11 +162,15 @@ async def test_a_master_that_was_away_serves_it_before_it_is_ready(
 @in_a_loop
 async def test_a_master_whose_file_is_damaged_can_be_left_out(m1: TreePlace, m2: TreePlace) -> None:
     async with met(m1, m2) as (one, _):
-        (m1.config.state_dir / "peers" / "m2.json").write_text("{")
+        for name in ("m2", "m3"):
+            (m1.config.state_dir / "peers" / f"{name}.json").write_text("{")
         await until(lambda: "m2" not in one.parts.links, "m1 has noticed")
         refused = await m1.refused("deploy")
         assert "m2.json: " in refused
-        assert "without=m2 leaves out m2" in refused
+        for without in ("", "m2", "m3"):
+            refused = await m1.refused("deploy", without=without)
+            assert refused.endswith("; without=m2,m3 leaves out m2,m3")
+        (m1.config.state_dir / "peers" / "m3.json").unlink()
         assert (await m1.deploy(without="m2"))["left_out"] == ["m2"]
         assert m1.served() == STATES
         itself = await m1.refused("deploy", without="m1")

@@ -61,7 +61,7 @@ class Masters:
                 elif state[name].live == FOREIGN and not adopt:
                     problems[master] = state[name].foreign
         if problems:
-            others = _without(out - {self._group.name})
+            others = _without(out - {self._group.name}, left_out)
             raise HaError(f"nothing was changed: {_listed(problems)}{others}")
         return states
 
@@ -101,7 +101,8 @@ class Masters:
             if isinstance(one, BaseException) and not isinstance(one, HaError):
                 raise one
         if problems:
-            raise HaError(f"nothing was switched: {'; '.join(problems)}{_without(hang)}")
+            left_out = set(self._group.others).difference(masters)
+            raise HaError(f"nothing was switched: {'; '.join(problems)}{_without(hang, left_out)}")
 
     async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: Job) -> None:
         name, begin = each.tree.name, True
@@ -156,10 +157,10 @@ class Masters:
         return {peer: why for peer, why in zip(names, problems, strict=True) if why}
 
 
-def _without(masters: Iterable[str]) -> str:
-    """The way on without *masters*, which cannot take part."""
-    names = ",".join(sorted(masters))
-    return f"; without={names} leaves out {names}" if names else ""
+def _without(masters: set[str], left_out: set[str]) -> str:
+    """The way on without *masters*, which cannot take part, and those *left_out* already."""
+    names = ",".join(sorted(masters | left_out))
+    return f"; without={names} leaves out {names}" if masters else ""
 
 
 def _listed(problems: Mapping[str, str]) -> str:
