@@ -13,7 +13,7 @@ from typing import Any
 from saltext_ha.cli.descendants import Descendants, adopt
 from saltext_ha.commands.once.once_runner import FENCE
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import HaError, NotPermitted
+from saltext_ha.common.errors import HaError, NotPermitted, reason_of
 from saltext_ha.config.leader import GROUP
 
 NOT_GIVEN = 75
@@ -27,6 +27,8 @@ PROLONGED = 0.85  # of a lease: when no more is left, it is prolonged
 EARLIER = 0.25
 """The last part of a lease, in which a command that loses its lock must end; then it is killed."""
 BEFORE = 0.5  # seconds before the end of a lease, in which what has not ended is killed
+OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to the command, too
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, *OF_TERMINALS)
 BEST_EFFORT = "store: group: best effort; in a partition each half of the group has one"
 
 Ask = Callable[[str, Mapping[str, Any], float], dict[str, Any]]
@@ -139,42 +141,63 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
         return NOT_GIVEN
     fence = {} if lock.fence is None else {FENCE: str(lock.fence)}
     others = adopt()
-    try:
-        process = subprocess.Popen(  # nosec B603
-            list(command), env={**os.environ, **fence, "SALT_HA_LOCK": name}
-        )
-    except OSError as exc:
-        lock.give_back()
-        say(f"{command[0]}: {exc.strerror or exc}")
-        return NOT_FOUND if isinstance(exc, FileNotFoundError) else NOT_RUN
-    started = Descendants(process, others)
-    with _passed_on(process):
+    with _passed_on() as passed_on_to:
         try:
+            process = subprocess.Popen(  # nosec B603
+                list(command), env={**os.environ, **fence, "SALT_HA_LOCK": name}
+            )
+        except OSError as exc:
+            lock.give_back()
+            say(f"{command[0]}: {exc.strerror or exc}")
+            return NOT_FOUND if isinstance(exc, FileNotFoundError) else NOT_RUN
+        started = Descendants(process, others)
+        try:
+            passed_on_to(process)
             while process.poll() is None:
                 lock.keep()
                 started.reap()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(TURN)
-        except Lost as exc:
-            say(f"lock {name}: lost: {exc}; {command[0]} is ended")
+        except BaseException as exc:  # whatever it is, the command must not go on without the lock
+            say(f"lock {name}: lost: {reason_of(exc)}; {command[0]} is ended")
             if alive := started.end(lambda: lock.left - BEFORE):
                 say(f"lock {name}: lost, and these processes cannot be killed: {alive}")
+            if not isinstance(exc, Lost):
+                raise
             return LOST
     lock.give_back()
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 @contextmanager
-def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals that would end this program on to the command."""
-    before = {
-        number: signal.signal(number, lambda n, frame: process.send_signal(n))
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-    }
-    for number in (signal.SIGINT, signal.SIGQUIT):  # a terminal sends these to both
-        before[number] = signal.signal(number, lambda number, frame: None)
+def _passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """
+    Keep signals from ending this program, and pass them on to the command; what is yielded takes
+    that. It gets those, too, that came while it was started.
+    """
+    commands: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        if not commands:
+            early.append(number)
+        elif number not in OF_TERMINALS:
+            commands[0].send_signal(number)
+
+    def begun(command: subprocess.Popen[bytes]) -> None:
+        commands.append(command)
+        for number in early:
+            command.send_signal(number)
+        for number in ignored:
+            signal.signal(number, handle)
+
+    before = {number: signal.getsignal(number) for number in PASSED_ON}
+    # The command is to ignore these as well (nohup), so they wait until it is there.
+    ignored = [number for number in PASSED_ON if before[number] == signal.SIG_IGN]
+    for number in before.keys() - ignored:
+        signal.signal(number, handle)
     try:
-        yield
+        yield begun
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

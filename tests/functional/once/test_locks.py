@@ -326,3 +326,72 @@ def test_who_may_not_ask_the_engine_does_not_wait_for_it() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == ""
     assert "not permitted; run as the user of salt-master" in done.stderr
+
+
+AT_ITS_START = """
+import os, signal, subprocess, sys, time
+from saltext_ha.cli.lock_program import Lock, run
+
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        {then}
+
+def ask(command, payload, timeout):
+    answers = {{"held": True, "store": "etcd", "token": "x", "seconds": 3.0}}
+    if payload["token"] and command == "lock":
+        answers.pop({missing!r}, None)
+    return answers
+
+subprocess.Popen = Popen
+sys.exit(run(Lock(ask, "x", "me", print), "x", sys.argv[1:], 0, print))
+"""
+
+
+def at_its_start(
+    *command: str, then: str = "pass", missing: str = "", before: tuple[str, ...] = ()
+) -> tuple[int, str]:
+    """
+    Exit code and output of ``salt-ha lock``, which does *then* when its command has just begun.
+
+    :param missing: what the engine's answers lack when the lock is prolonged.
+    :param before: words before the command.
+    """
+    script = AT_ITS_START.format(then=then, missing=missing)
+    words = [*before, sys.executable, "-c", script, *command]
+    done = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1"])
+def test_a_signal_while_the_command_is_started_is_passed_on(name: str, tmp_path: Path) -> None:
+    """It ended the program alone, and the command went on without the lock."""
+    file = tmp_path / "pid"
+    code, said = at_its_start(
+        *("sh", "-c", f"echo $$ > {file}; exec sleep 300"),
+        then=f"os.kill(os.getpid(), signal.{name})",
+    )
+    assert code == 128 + signal.Signals[name], said
+    assert not file.exists() or not file.read_text() or not psutil.pid_exists(int(file.read_text()))
+
+
+def test_a_command_keeps_what_nohup_has_said() -> None:
+    code, said = at_its_start("sh", "-c", "kill -HUP $$; echo goes on", before=("nohup",))
+    assert (code, "goes on" in said) == (0, True), said
+
+
+def test_whatever_goes_wrong_the_command_does_not_go_on_without_the_lock(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    code, said = at_its_start("sh", "-c", f"echo $$ > {file}; exec sleep 300", missing="token")
+    assert code == 1
+    assert "KeyError: 'token'" in said
+    assert "sh is ended" in said
+    assert not psutil.pid_exists(int(file.read_text()))
