@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from saltext_ha.output._text import Data, Screen, clean, count, shorten
+from saltext_ha.output._text import Data, Screen, clean, count, id_list, shorten
 
 
 def config(data: Data, screen: Screen) -> list[str]:
@@ -19,7 +19,7 @@ def config(data: Data, screen: Screen) -> list[str]:
     return [*lines, *(f"# {note}" for note in notes)]
 
 
-LISTED = 5  # minions that a reason names; up to a thousand are in the JSON
+LISTED = 5  # minions that a reason names; in a pipe, and in the JSON, up to a thousand
 LONGEST = 300
 
 
@@ -48,10 +48,10 @@ def _verdict(row: Data, reasons: Iterable[Data], screen: Screen) -> str:
 def _reason(reason: Data, screen: Screen) -> list[str]:
     style = "unknown" if reason.get("unknown") else "differ"
     head = screen.paint(clean(reason.get("about")), style)
-    ids = [clean(each) for each in reason.get("minions") or ()]
+    ids = reason.get("minions") or ()
     text = shorten(clean(reason.get("text")), LONGEST)
     if ids:
         number = int(reason.get("count") or len(ids))
-        rest = ", …" if number > LISTED else ""
-        text = f"{count(number, 'minion')} ({', '.join(ids[:LISTED])}{rest}): {text}"
+        who = id_list(ids, LISTED, screen, number)
+        text = f"{count(number, 'minion')} ({who}): {text}"
     return [f"  {head}  {text}", f"      → {shorten(clean(reason.get('fix')), LONGEST)}"]

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output._names import Masters
-from saltext_ha.output._text import Data, Screen, clean, count, inline, not_asked, shorten, table
+from saltext_ha.output._text import (
+    Data,
+    Screen,
+    clean,
+    count,
+    id_list,
+    inline,
+    not_asked,
+    shorten,
+    table,
+)
 
 LISTED = 10
 
@@ -70,12 +80,9 @@ def rest(data: Data, screen: Screen) -> list[str]:
         ("failed", "failed", "error"),
     ):
         ids = data.get(key) or []
-        more = f" and {len(ids) - LISTED} more" if len(ids) > LISTED else ""
         if ids:
-            shown = ", ".join(map(clean, ids[:LISTED]))
-            lines.append(
-                f"{count(len(ids), 'minion')} {screen.paint(words, colour)}: {shown}{more}"
-            )
+            who = id_list(ids, LISTED, screen)
+            lines.append(f"{count(len(ids), 'minion')} {screen.paint(words, colour)}: {who}")
     if data.get("job") and data.get("targeted", 0) is None:
         words = f"who has not returned is {screen.paint('unknown')}"
         why = "the job cache does not keep which minions it was for"

@@ -13,6 +13,7 @@ from saltext_ha.output._text import (
     clean,
     count,
     duration,
+    id_list,
     left_out,
     not_asked,
     number,
@@ -105,10 +106,9 @@ def where(data: Data, screen: Screen) -> list[str]:
         lines += table(screen, ["Minion", "Reached by"], cells, masters=named)
     rest = int(data.get("count") or 0) - len(found)
     lines += left_out(len(found) - LISTED, "minion")
-    absent = [clean(each) for each in data.get("absent") or []]
+    absent = data.get("absent") or []
     if absent:
-        more = f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""
-        lines.append(f"no accepted key: {', '.join(absent[:LISTED])}{more}")
+        lines.append(f"no accepted key: {id_list(absent, LISTED, screen)}")
     if not (data.get("count") or absent):
         return [*lines, "no accepted minion matches"]
     masters = clean(", ".join(data.get("masters") or []))

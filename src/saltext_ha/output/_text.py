@@ -303,6 +303,18 @@ def left_out(amount: int, word: str = "") -> list[str]:
     return [f"… {said} more (--out=json has all)"] if amount > 0 else []
 
 
+def id_list(ids: Sequence[Any], most: int, screen: Screen, total: int | None = None) -> str:
+    """
+    *ids* in one line: the first *most*, and how many more there are. In a pipe or a file all of
+    them: grep has to find each.
+
+    :param total: how many there are, if not all of them are in *ids*.
+    """
+    shown = [clean(each) for each in (ids[:most] if screen.edge else ids)]
+    rest = (len(ids) if total is None else max(total, len(ids))) - len(shown)
+    return ", ".join(shown) + (f" and {number(rest)} more" if rest else "")
+
+
 def yes_no(value: Any, unknown: str = "-") -> str:
     """``yes`` or ``no``; *unknown* for anything but True and False."""
     return "yes" if value is True else "no" if value is False else unknown

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from saltext_ha.output import _text, ha
 from tests.unit.output.conftest import shows
 
 JID = "20261124000000000001"
@@ -77,3 +84,29 @@ def test_a_question_to_whoever_listened() -> None:
 
 def test_a_job_that_nobody_knows() -> None:
     shows({"kind": "lookup_jid", "jid": JID, "job": None}, f"job {JID}: no master knows it")
+
+
+IDS = [f"web{number}" for number in range(300)]
+REASON = {"about": "HA201", "text": "in its list", "fix": "mend it", "minions": IDS, "count": 1300}
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        ({"kind": "lookup_jid", "jid": JID, "job": JOB, "published": ["m1"], "failed": IDS}, 300),
+        ({"kind": "where", "minions": {}, "absent": IDS, "count": 0, "masters": ["m1"]}, 300),
+        ({"kind": "failover_safe", "masters": [{"name": "m1", "reasons": [REASON]}]}, 1300),
+    ],
+)
+def test_a_pipe_gets_the_ids_of_all_minions(
+    data: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``| grep web17`` must find it; a terminal gets so many that they can be read."""
+    piped = ha.output(data)
+    assert set(re.findall(r"web\d+", piped)) == set(IDS)
+    assert (" and 1 000 more" in piped) == (count == 1300)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    read = ha.output(data)
+    few = len(set(re.findall(r"web\d+", read)))
+    assert 0 < few < 300
+    assert f" and {_text.number(count - few)} more" in read
