@@ -10,7 +10,7 @@ from saltext_ha.commands.runner_arguments import shown, text
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.validators import is_number
 from saltext_ha.minions.job_specs import LONGEST, check_glob
-from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.reconciler.own_writes import OPERATOR
 from saltext_ha.reconciler.wheel_calls import name
 from saltext_ha.replica.history import VIA
 

@@ -72,9 +72,10 @@ class HaConfig:
         seen at once. For key folders it is up to ten times as long where a pass would cost more
         than a tenth of a percent of a processor (100 000 keys: about every 10 minutes).
     :ivar peer_timeout: a peer that has not answered after so many seconds is ``unknown``.
-    :ivar hold_minimum: more accepted keys than this, and than ``hold_fraction`` of them, gone
-        within a minute without ``salt-key`` or its wheel, are [held](troubleshooting.md#held).
-    :ivar hold_fraction: the same, as a part of all accepted keys.
+    :ivar hold_minimum: more accepted or rejected keys than this, and than ``hold_fraction`` of
+        them, gone within a minute without ``salt-key`` or its wheel, are
+        [held](troubleshooting.md#held).
+    :ivar hold_fraction: the same, as a part of all keys in that state.
     :ivar pending_limit: how many new, undecided minions are told to the other masters. Further ones
     wait in Salt's own folder until there is room; ``ha.status`` says so.
         Minions that are known already, or that you accept or reject, do not count.

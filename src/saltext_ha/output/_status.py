@@ -46,7 +46,7 @@ def status(data: Data, screen: Screen) -> list[str]:
     if held:
         lines.append(screen.paint(f"keys held back on {count(len(held), 'master')}", "pending"))
         lines += listed(
-            f"{clean(item.get('master'))}: {count(item.get('keys') or 0, 'accepted key')} vanished "
+            f"{clean(item.get('master'))}: {count(item.get('keys') or 0, 'key')} vanished "
             "there at once, or revoked ones came back;\n      nothing of it has reached the others"
             for item in held
         )

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import BATCH
-from saltext_ha.reconciler.observer import MINION, OPERATOR
+from saltext_ha.reconciler.own_writes import MINION, OPERATOR
 from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.wheel_calls import ONE_CALL, WheelCalls
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler import work_queue
-from saltext_ha.reconciler.own_writes import Writer
+from saltext_ha.reconciler.own_writes import MINION, Writer
 from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, Provenance
 from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.work_queue import WorkQueue
@@ -133,7 +133,8 @@ class Holds:
 
     def hold_back(self, task: Task) -> None:
         """
-        Hold accepted keys that went away or came back, if too many to be believed.
+        Hold accepted and rejected keys that went away, and revoked ones that came back, if too many
+        to be believed; in each state by itself, as each is a folder.
 
         What Salt reported as deleted is one decision, whatever its number: half of it believed and
         half held would be nobody's.
@@ -141,7 +142,7 @@ class Holds:
         if not self._replica.any_accepted() and not self._replica.any_revoked():
             return
         held = self._replica.held
-        suspects = []
+        suspects: dict[str, list[str]] = {}
         for minion_id in self._replica.at_stake(task.ids):
             if minion_id in held:
                 continue
@@ -153,20 +154,22 @@ class Holds:
                 continue
             if task.deleted and content.stored.state != ACCEPTED:
                 continue  # even if the minion has knocked since
+            state = REJECTED if applied.stored.state == REJECTED else ACCEPTED
             ours = applied.dirty and (
-                place(self._replica.get(minion_id).values(), applied.stored).state != ACCEPTED
+                place(self._replica.get(minion_id).values(), applied.stored).state != state
             )
             if not ours and self.is_held(minion_id, content, applied, task.by):
-                suspects.append(minion_id)
-        if not suspects:
+                suspects.setdefault(state, []).append(minion_id)
+        counts, now = self._replica.counts(), time.monotonic()
+        if all(
+            self._guard.allows(ids, counts.get(state, 0) - held.count, now)
+            for state, ids in suspects.items()
+        ):
             return
-        accepted = self._replica.counts().get(ACCEPTED, 0) - held.count
-        if self._guard.allows(suspects, accepted, time.monotonic()):
-            return
-        if self._hold(suspects):
+        if self._hold([minion_id for ids in suspects.values() for minion_id in ids]):
             log.error(
-                "ha held: %d accepted keys vanished from the key store of %s, or revoked ones came "
-                "back; nothing was recorded. Bring the folder back; or fill it with what the group "
+                "ha held: %d keys vanished from the key store of %s, or revoked ones came back; "
+                "nothing was recorded. Bring the folder back; or fill it with what the group "
                 "knows: salt-run ha.refill; or confirm the change: salt-run ha.release",
                 held.count,
                 self._writer.name,
@@ -196,9 +199,11 @@ class Holds:
         now = content.stored
         if now.slot == applied.stored.slot or still_accepted(applied.stored, now):
             return False
-        if applied.stored.state == ACCEPTED and now.state not in (ACCEPTED, REJECTED):
+        if applied.stored.state in DECISIONS and now.state not in DECISIONS:
             # A minion that knocks at an emptied store brings nothing back.
             return True
+        if by == MINION and applied.stored.state == REJECTED:
+            by = ""  # Salt lets in nobody whose rejection it sees, so somebody removed that before
         return not by and self._is_back(minion_id, now)
 
     def may_be_copied(self, minion_id: str, now: Stored, by: str) -> bool:

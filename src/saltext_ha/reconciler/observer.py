@@ -15,7 +15,7 @@ from typing import NamedTuple
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.newcomers import Newcomers
-from saltext_ha.reconciler.own_writes import Writer
+from saltext_ha.reconciler.own_writes import MINION, OPERATOR, Writer
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
@@ -37,10 +37,6 @@ from saltext_ha.replication.record import (
     join,
     observe,
 )
-
-# Shown to people as the author: a minion that knocks, an operator whom Salt does not name.
-MINION = "minion"
-OPERATOR = "operator"
 
 
 class Sighting(NamedTuple):

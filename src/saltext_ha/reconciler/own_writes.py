@@ -13,6 +13,10 @@ from saltext_ha.replication.record import DELETED, Record, Value
 
 Announce = Callable[[str, dict[str, Any]], None]
 
+# Shown to people as the author: a minion that knocks, an operator whom Salt does not name.
+MINION = "minion"
+OPERATOR = "operator"
+
 
 class Writer:
     """

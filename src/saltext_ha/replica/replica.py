@@ -419,12 +419,13 @@ class Replica:
         """Ids with two or more accepted keys."""
         return self._tally.conflicts()
 
-    def shown_counts(self) -> dict[str, int]:
+    def shown_counts(self) -> dict[str, int | None]:
         """
-        :meth:`counts` of the store as it really is: a held id's accepted key is not there; any
-        other held key is back, as accepted.
+        :meth:`counts` of the store as it really is: a held id's accepted key is not there, and a
+        deleted one is back. None: not known, as a held key that was rejected may be gone or back.
         """
         counts = Counter(self.counts())
+        unknown: dict[str, None] = {}
         if self.held.count:
             # Without CROSS JOIN, SQLite would read the whole table for each held id.
             rows = self._db.execute(
@@ -433,7 +434,9 @@ class Replica:
             there = {state: number for state, number in rows if state}
             counts -= Counter(there)
             counts[ACCEPTED] += self.held.count - there.get(ACCEPTED, 0)
-        return dict(+counts)
+            if there.get(REJECTED):
+                unknown = {ACCEPTED: None, REJECTED: None}
+        return {**+counts, **unknown}
 
     # -- inside
 

@@ -15,7 +15,7 @@ class RevocationGuard:
     Counts keys that went away on this master, or came back though they were revoked, within
     *window* seconds.
 
-    Up to ``max(minimum, fraction × accepted keys)`` changes are believed; more are held.
+    Up to ``max(minimum, fraction × keys in that state)`` changes are believed; more are held.
     """
 
     def __init__(self, fraction: float, minimum: int, window: float = 60.0) -> None:
@@ -24,9 +24,9 @@ class RevocationGuard:
         self._window = window
         self._believed: dict[str, float] = {}
 
-    def allows(self, ids: Collection[str], accepted: int, now: float) -> bool:
+    def allows(self, ids: Collection[str], there: int, now: float) -> bool:
         """
-        Whether changes of *ids* are believed, out of *accepted* keys; remembers a yes.
+        Whether changes of *ids* are believed, out of as many keys as were *there*; remembers a yes.
 
         An id that comes again, because its change could not be recorded, counts once. *now* is any
         steadily growing time in seconds.
@@ -34,7 +34,7 @@ class RevocationGuard:
         begin = now - self._window
         self._believed = {i: at for i, at in self._believed.items() if at > begin}
         recent = len(self._believed.keys() - set(ids))
-        limit = max(self._minimum, int(self._fraction * (accepted + recent)))
+        limit = max(self._minimum, int(self._fraction * (there + recent)))
         if recent + len(ids) > limit:
             return False
         self._believed.update(dict.fromkeys(ids, now))

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
+from saltext_ha.replication.record import (
+    ACCEPTED,
+    DECISIONS,
+    DELETED,
+    DENIED,
+    PENDING,
+    REJECTED,
+)
 
 
 class StateWrite(NamedTuple):
@@ -52,12 +59,12 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
 
 def is_gone(before: Stored, now: Stored) -> bool:
     """
-    Whether the key that had the slot is gone: nothing is there, or in the place of an accepted key
+    Whether the key that had the slot is gone: nothing is there, or in the place of a decided key
     one that has only knocked, for instance at a folder that was emptied.
     """
     if not before.slot or before.slot in now.entries:
         return False
-    return not now.slot or (before.state == ACCEPTED and now.state == PENDING)
+    return not now.slot or (before.state in DECISIONS and now.state == PENDING)
 
 
 def still_accepted(before: Stored, now: Stored) -> bool:

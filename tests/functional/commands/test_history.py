@@ -15,7 +15,7 @@ from lab.engines import Engine, Place
 from saltext_ha.commands.keys.history import prune_regularly
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.reconciler.keeper import Decision
-from saltext_ha.reconciler.observer import MINION
+from saltext_ha.reconciler.own_writes import MINION
 from saltext_ha.replica import history_text
 from saltext_ha.replica.history import (
     BATCH,

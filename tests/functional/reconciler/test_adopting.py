@@ -9,7 +9,7 @@ import pytest
 
 from saltext_ha.common.errors import StoreError
 from saltext_ha.reconciler.dropping import Dropping
-from saltext_ha.reconciler.observer import MINION
+from saltext_ha.reconciler.own_writes import MINION
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import (
     KEYS,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.reconciler.own_writes import OPERATOR
 from saltext_ha.reconciler.task import Task
 from saltext_ha.replication.record import (
     ACCEPTED,

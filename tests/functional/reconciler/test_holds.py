@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.reconciler.hints import Hint, tasks
+from saltext_ha.reconciler.own_writes import MINION
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
 from tests.functional.keepers import KEYS, Master, exchange, shared
 
@@ -92,6 +93,43 @@ def test_who_knocks_at_an_emptied_folder_before_a_pass_is_held_with_the_others(
     assert list(m1.replica.held.all()) == NAMES
     exchange(m1, m2)
     assert m2.files().keys() == {(ACCEPTED, name) for name in NAMES}
+
+
+@pytest.mark.parametrize("knocks", ["", PENDING, ACCEPTED])
+def test_many_rejected_keys_that_are_gone_are_held(tmp_path: Path, knocks: str) -> None:
+    """``rm -r minions_rejected``, or a backup of it: where keys are accepted automatically, their
+    minions would get in. How many other keys are accepted does not count."""
+    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
+    for number in range(200):
+        m1.knock(f"db{number}", 0, ACCEPTED)
+    for name in NAMES[:11]:
+        m1.knock(name, 0, REJECTED)
+    exchange(m1, m2)
+    m1.settle()
+    m1.keeper.holds._guard._fraction = 0.1
+    for name in NAMES[:11]:
+        m1.remove(name)
+    m1.scan()
+    for name in NAMES[:11] if knocks else ():
+        m1.knock(name, 0, knocks)
+        by = MINION if knocks == ACCEPTED else ""
+        m1.keeper.reconcile_all(tasks([Hint(name, by, False)]))
+    m1.scan()
+    assert list(m1.replica.held.all()) == NAMES[:11]
+    exchange(m1, m2)
+    assert [m2.file(REJECTED, name).exists() for name in NAMES[:11]] == [True] * 11
+    for name in NAMES[:11]:
+        m1.remove(name)
+        m1.knock(name, 0, REJECTED)
+    m1.settle()
+    assert not m1.replica.held.all()
+    assert m1.files() == m2.files()
+    # What somebody deletes, as Salt says, is never held.
+    for name in NAMES[:11]:
+        m1.remove(name)
+    m1.deletion_told(NAMES[:11])
+    exchange(m1, m2)
+    assert {state for state, _ in m2.files()} == {ACCEPTED}
 
 
 @pytest.mark.parametrize("state", [PENDING, REJECTED])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.reconciler.hints import Hint, read_hint, tasks
-from saltext_ha.reconciler.observer import MINION, OPERATOR
+from saltext_ha.reconciler.own_writes import MINION, OPERATOR
 from saltext_ha.reconciler.wheel_calls import WheelCalls
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import (

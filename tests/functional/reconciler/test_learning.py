@@ -302,22 +302,20 @@ def test_what_is_held_stays_so(m1: Master, m2: Master) -> None:
     assert m2.file(ACCEPTED, "web0").exists()
 
 
-@pytest.mark.parametrize("peer_speaks", [True, False])
-def test_whoever_deletes_what_was_held_is_heard(m1: Master, m2: Master, peer_speaks: bool) -> None:
-    brought_back(m1, m2)
+@pytest.mark.parametrize("told", [True, False])
+def test_what_was_held_and_is_deleted_is_held_as_rejected(
+    m1: Master, m2: Master, told: bool
+) -> None:
+    """Gone or back, the group's rejection holds until an operator ends that."""
+    ids = brought_back(m1, m2)
     m2.remove("web0")
-    if peer_speaks:
-        m1.move("web0", REJECTED, ACCEPTED)
-        m1.scan()
-        m2.keeper.learn(m1.records())
-    else:
-        m2.scan_once()
-    assert m2.keeper.work.ids() == ["web0"]
-    m2.look_again()
-    assert m2.state("web0") == DELETED
+    if told:
+        m2.deletion_told(["web0"])
+    m2.settle()
+    assert set(m2.replica.held.all()) == set(ids)
+    m2.keeper.reconciler.adopt()  # ha.refill
     exchange(m1, m2)
-    assert not m2.file(ACCEPTED, "web0").exists()
-    assert not m1.file(ACCEPTED, "web0").exists()
+    assert m1.files() == m2.files() == {(REJECTED, minion_id): KEYS[0] for minion_id in ids}
 
 
 @pytest.mark.parametrize("how", ["deletes", "rejects"])

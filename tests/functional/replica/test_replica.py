@@ -665,11 +665,14 @@ def test_what_the_store_really_shows_is_counted_with_held_keys() -> None:
     assert replica.shown_counts() == {ACCEPTED: 4, PENDING: 1, REJECTED: 1}
     with replica.transaction():
         replica.held.add(["web0", "web1"], 1.0)  # gone
-        replica.held.add(["stranger", "old"], 1.0)  # back
-    assert replica.shown_counts() == {ACCEPTED: 4, PENDING: 1}
+        replica.held.add(["old"], 1.0)  # back
+    assert replica.shown_counts() == {ACCEPTED: 3, PENDING: 1, REJECTED: 1}
     with replica.transaction():
         replica.held.add(["web2", "web3"], 1.0)
-    assert replica.shown_counts() == {ACCEPTED: 2, PENDING: 1}
+    assert replica.shown_counts() == {ACCEPTED: 1, PENDING: 1, REJECTED: 1}
+    with replica.transaction():
+        replica.held.add(["stranger"], 1.0)  # gone, or back
+    assert replica.shown_counts() == {ACCEPTED: None, PENDING: 1, REJECTED: None}
 
 
 def test_counting_held_keys_takes_twice_as_long_for_twice_as_many() -> None:

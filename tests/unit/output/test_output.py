@@ -121,7 +121,7 @@ def test_status_with_everything():
           db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…   m3 -
           → salt-run ha.resolve db02 3a:9f:12:44:0b:… or 77:01:c0:ff:ee:…
         keys held back on 1 master
-          m2: 512 accepted keys vanished there at once, or revoked ones came back;
+          m2: 512 keys vanished there at once, or revoked ones came back;
               nothing of it has reached the others
           → bring its key folder back; or there, with test=True first:
               salt-run ha.refill    write back what the group knows

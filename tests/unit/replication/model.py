@@ -20,7 +20,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE
-from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from saltext_ha.replication.record import ACCEPTED, DECISIONS, PENDING, REJECTED
 from tests.keys import public_keys
 
 KEYS = {minion_key.fingerprint(text): text for text in public_keys(4)}
@@ -164,8 +164,8 @@ class Master:
         self.skew = skew
         self.fuse = Fuse()
         self.store = MemoryStore(self.fuse)
-        self.unmounted: dict[str, bytes] = {}
-        """Accepted keys that :meth:`unmount` took away."""
+        self.unmounted: dict[str, tuple[str, bytes]] = {}
+        """The decided slots that :meth:`unmount` took away."""
         self.rotations = 0
         self.lose_replica()
         with self.replica.transaction():
@@ -215,8 +215,9 @@ class Master:
         self.settle()
 
     def unmount(self) -> None:
-        """Every key vanishes at once; what was accepted is more than is believed."""
-        self.unmounted = dict(self.store.folders[ACCEPTED])
+        """Every key vanishes at once; what was decided is more than is believed."""
+        slots = {minion_id: self.store.slot(minion_id) for minion_id in IDS}
+        self.unmounted = {i: slot for i, slot in slots.items() if slot and slot[0] in DECISIONS}
         for folder in self.store.folders.values():
             folder.clear()
         self.keeper.holds._guard = RevocationGuard(0.0, 0)
@@ -228,7 +229,8 @@ class Master:
         for minion_id in self.replica.held.all():
             for folder in self.store.folders.values():
                 folder.pop(minion_id, None)
-            self.store.folders[ACCEPTED][minion_id] = self.unmounted[minion_id]
+            state, key = self.unmounted[minion_id]
+            self.store.folders[state][minion_id] = key
         self.settle()
 
     def _rotate(self, gone: Iterable[str] | None, rotate: bool) -> None:

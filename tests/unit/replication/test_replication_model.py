@@ -236,17 +236,17 @@ class Group(RuleBasedStateMachine):
         member.notice()
         if member.master.replica.held.all():
             return
-        accepted = set()
+        decided = set()
         for minion_id in IDS:
             stored = member.master.store.stored(minion_id)
-            if stored.state == ACCEPTED:
-                accepted.add(minion_id)
+            if stored.state in DECISIONS:
+                decided.add(minion_id)
             elif stored.slot or stored.denied:
                 member.act("revoke", member.live(minion_id))
-        before = {i: member.master.replica.get(i) for i in accepted}
+        before = {i: member.master.replica.get(i) for i in decided}
         member.master.unmount()
-        assert member.master.replica.held.all().keys() == accepted
-        assert before == {i: member.master.replica.get(i) for i in accepted}, "recorded"
+        assert member.master.replica.held.all().keys() == decided
+        assert before == {i: member.master.replica.get(i) for i in decided}, "recorded"
 
     @rule(number=masters)
     def mount(self, number: int) -> None:

@@ -208,7 +208,7 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
     if keeper.refused.reasons:
         side.notes.append(keeper.refused.note())
     if held:
-        side.notes.append(f"{held} accepted keys are gone from its store: they would be held")
+        side.notes.append(f"{held} keys are gone from its store: they would be held")
     return side
 
 

@@ -145,7 +145,7 @@
     }
     fill($("conflicts"), shown);
     fill($("held"), held.map((entry) => {
-      const li = make("li", `${entry.master}: ${number(entry.keys)} held back (accepted keys that vanished, or revoked ones that came back) → bring its key folder back; or there `);
+      const li = make("li", `${entry.master}: ${number(entry.keys)} held back (keys that vanished, or revoked ones that came back) → bring its key folder back; or there `);
       li.append(make("code", "salt-run ha.refill"), ", or, if it was meant, ", make("code", "salt-run ha.release"));
       return li;
     }));
