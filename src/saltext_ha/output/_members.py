@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from saltext_ha.output import _keys
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
@@ -29,22 +31,29 @@ def peers(data: Data, screen: Screen) -> list[str]:
             "no peers; salt-ha invite here, then salt-ha join --token-file - on the other master",
             *notes(data),
         ]
+    own = me.get("name")
     told = any(peer.get("introducer") for peer in peers)
     rows = [
         [
             peer.get("name"),
             peer.get("url"),
             fingerprint(peer.get("fingerprint") or "?"),
-            *([peer.get("introducer") or "?"] if told else []),
+            *([_introducer(peer, own)] if told else []),
             "running" if peer.get("state") == "up" else "unknown",  # the word of ha.status
             seen(peer),
         ]
         for peer in peers
     ]
-    columns = ["Peer", "URL", "Certificate", *(["Let in by"] if told else []), "State", "Seen"]
-    names = [me.get("name"), *(peer.get(key) for peer in peers for key in ("name", "introducer"))]
-    named = Masters(["Peer", "Let in by"], names)
+    columns = ["Peer", "URL", "Certificate", *(["Introduced by"] if told else []), "State", "Seen"]
+    names = [own, *(peer.get(key) for peer in peers for key in ("name", "introducer"))]
+    named = Masters(["Peer", "Introduced by"], names)
     return [*lines, *with_notes(screen, columns, rows, peers, masters=named), *notes(data)]
+
+
+def _introducer(peer: Data, own: Any) -> Any:
+    """Nobody, if this master itself has let it in or joined with it; ``?``: that is not known."""
+    introducer = peer.get("introducer") or "?"
+    return "-" if introducer == own else introducer
 
 
 def invite(data: Data, screen: Screen) -> list[str]:

@@ -34,6 +34,7 @@ from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
+    REJECTED,
     Dot,
     Record,
     Value,

@@ -547,8 +547,9 @@ def peers() -> Answer:
     The masters that this one trusts, with address, certificate fingerprint and state.
 
     Returns a dict: ``self`` (name, url, fingerprint) and ``peers``, a list with ``name``, ``url``,
-    ``fingerprint``, ``introducer`` (the member that told this one of it; this master's name if it
-    was let in here, by a token or the secret; None: unknown), ``added`` (when), ``state`` (up or
+    ``fingerprint``, ``introducer`` (the member that told this one of it; this master's name if none
+    did: one of the two let the other in, by a token or the secret; None: unknown), ``added``
+    (when), ``state`` (up: it answers, which tables call running, as ``ha.status`` does; or
     unknown), ``seen`` (seconds since it last answered, or None) and ``note``; ``notes``: which
     files of peers cannot be read, and why, or deleted; ``retcode`` 2 if a file cannot be read, or a
     peer is unknown, 1 if one cannot be deleted.

@@ -461,6 +461,27 @@ def test_peers():
     )
 
 
+def test_peers_that_this_master_has_joined_with_were_introduced_by_nobody():
+    """The JSON has this master's own name there: as if it had let in the one that invited it."""
+    me = {"name": "m3", "url": "https://10.0.0.3:4530", "fingerprint": FP1}
+    peers = [
+        {"name": name, "url": f"https://10.0.0.{number}:4530", "fingerprint": FP2, "state": "up",
+         "seen": 2.6, "note": "", "introducer": introducer}
+        for number, (name, introducer) in enumerate((("m1", "m3"), ("m2", "m1"), ("m4", None)), 1)
+    ]  # fmt: skip
+    shows(
+        {"kind": "peers", "self": me, "peers": peers},
+        f"""
+        This master: m3  https://10.0.0.3:4530
+        certificate  {FP1}
+        Peer  URL                    Certificate       Introduced by  State    Seen
+        m1    https://10.0.0.1:4530  77:01:c0:ff:ee:…  -              running  2 s
+        m2    https://10.0.0.2:4530  77:01:c0:ff:ee:…  m1             running  2 s
+        m4    https://10.0.0.3:4530  77:01:c0:ff:ee:…  ?              running  2 s
+        """,
+    )
+
+
 def test_invite_keeps_path_and_command_whole_on_lines_of_their_own():
     path = "/etc/" + "a" * 300
     data = {"kind": "invite", "invitation": "3f", "token_file": path, "expires_in": 600,
