@@ -246,6 +246,9 @@ def test_a_master_under_two_names_is_left_as_any_other(site: Site) -> None:
             lambda m=twice: m.salt_call("ha.current_master").data, SOON, "the minion is on m1"
         )
         assert (asked["address"], asked["ip"], asked["connected"]) == (names[0], m1.address, True)
+        for source, target in ((m1, m2), (m2, m1)):
+            source.salt(twice.name, "ha.failover", f"to={target.address}", PATIENT)
+            answering(target, [twice], SOON)
         # Salt tries the second name next, and takes it: the watchdog cannot tell that from before.
         bus = twice.salt_call("event.fire", {"master": names[0]}, "__master_disconnected")
         assert bus.data is True

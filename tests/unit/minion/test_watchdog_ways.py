@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.minion import binding
+from saltext_ha.minion.tcp_links import TcpLinks
 from saltext_ha.minion.watchdog import journal, move, request
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import State
@@ -60,6 +62,30 @@ def test_away_from_a_master_that_has_two_names(
     assert request.plan(salt.site, M2).source == "m1.example"
     salt.called, salt.up = called, {M2}
     assert turns(watch) == ["m1.example", M2]
+
+
+def test_past_the_second_name_of_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = binding.resolve
+    monkeypatch.setattr(
+        binding, "resolve", lambda host: resolve(M1 if host == "m1.example" else host)
+    )
+    monkeypatch.setattr(move, "HEEDED", 0.05)
+    salt = Salt(monkeypatch, master=["m1.example", M1, M2])
+    salt.called = "m1.example"
+    fire = salt.fire
+
+    def fired(tag: str, data: Any) -> None:
+        if tag == DISCONNECTED and data["master"] == "m1.example" == salt.called:
+            salt.fired.append((tag, data))
+            salt.called, salt.steps = M1, [on(M1), TcpLinks(frozenset())]  # and it is back there
+        else:
+            fire(tag, data)
+            salt.called = None if salt.here == M2 else salt.called
+
+    monkeypatch.setattr(salt.site.mover, "fire", fired)
+    reached = salt.site.mover.move(salt.site.master("m1.example"), M2, 5.0)
+    assert reached is not None
+    assert reached.configured == M2
 
 
 def test_where_one_of_two_masters_has_a_name_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
