@@ -167,6 +167,13 @@ def test_a_function(site: Site) -> None:
     assert (answer["address"], answer["connected"]) == (site.m2.address, True)
     assert answer["type"] == "func"
     assert pinged(site.m2, site.by_function) == [(site.m2.address, site.m2.ret_port, True, True)]
+    answer = site.by_function.salt_call("ha.current_master").check().data
+    assert (answer["address"], answer["connected"]) == (site.m2.address, True)
+    # Only the function knows, which is not asked here; its name is none of a host.
+    answer = site.by_function.salt_call("ha.current_master", "--local").check().data
+    assert (answer["address"], answer["connected"], answer["masters"]) == (None, None, [])
+    assert "what whereabouts.address returns" in answer["note"]
+    assert "resolve" not in answer["note"]
 
 
 def test_a_name_with_several_addresses(site: Site) -> None:

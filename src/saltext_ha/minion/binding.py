@@ -362,7 +362,7 @@ def _why_unknown(running: Running, links: TcpLinks, known: list[SeenMaster]) -> 
     if running.master_type == "disable":
         return "master_type is disable: this minion connects to no master"
     if not running.entries:
-        return "no master is configured"
+        return None if running.note else "no master is configured"
     if links.seen is None:
         return links.note
     bound = [str(master.configured) for master in known if master.connected]

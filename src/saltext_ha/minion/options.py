@@ -32,6 +32,9 @@ def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
     """
     caller = is_caller(opts)
     found, default_port, note = _configured(opts)
+    if opts.get("master_type") == "func" and "__master_func_evaluated" not in opts:
+        note = f"its masters are what {found} returns; salt-call asks it only without --local"
+        found = []
     entries = tuple(map(str, found)) if isinstance(found, list) else (str(found),)
     host, port = str(opts.get("master")), _port(opts.get("master_port"))
     # No single master: a minion that has lost all of them, and salt-call --local. That of

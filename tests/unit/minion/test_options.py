@@ -106,7 +106,12 @@ def test_a_master_that_only_salt_call_has_is_not_the_minions(tmp_path: Path, kin
 
 def test_masters_that_a_function_names_are_no_entries_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "minion").write_text("master: module.function\nmaster_type: func\nid: web1\n")
-    assert options.running(called(tmp_path)).entries == (M1,)
+    opts = called(tmp_path)
+    assert options.running(opts | {"__master_func_evaluated": True}).entries == (M1,)
+    # salt-call --local does not ask it.
+    running = options.running(opts | {"file_client": "local", "master": "module.function"})
+    assert running.entries == ()
+    assert "what module.function returns" in str(running.note)
 
 
 def test_a_program_that_calls_is_not_the_minion(tmp_path: Path) -> None:
