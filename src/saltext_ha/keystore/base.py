@@ -68,7 +68,8 @@ class KeyStore(Protocol):
 
     def changed(self) -> Iterable[str]:
         """
-        Make a pass over the store: name ids whose content may have changed since :meth:`read`.
+        Make a pass over the store: name ids whose content may have changed since their last
+        :meth:`read`.
 
         Ids that are gone are named, too. The first call names all ids, except those recalled. This
         may run in another thread than the other methods.
@@ -96,12 +97,18 @@ class KeyStore(Protocol):
         """
         return True
 
-    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
+    def peek(self, minion_id: str, certain: bool = False) -> Content | None:
         """
-        What the store shows for an id; None if a key file is half written, or is no key. The next
-        :meth:`changed` names such an id again.
+        What the store shows for an id; None if a key file is half written, or is no key.
 
         :param certain: no write is under way: a pending file that holds no key counts as absent.
+        """
+
+    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
+        """
+        :meth:`peek`, to record it: :meth:`changed` names the id no more until it changes again,
+        unless this returns None.
+
         :param listed: nothing is known of the id, so it suffices to read the entry that the last
             pass saw, if it saw only one; what came since is found by the next pass.
         """

@@ -92,7 +92,14 @@ class CacheStore(KeyStore):
                 self._cut.add(minion_id)
 
     def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
-        """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
+        """See :meth:`KeyStore.read`."""
+        content = self.peek(minion_id, certain)
+        if content is not None:
+            self._seen[minion_id] = content.mark
+        return content
+
+    def peek(self, minion_id: str, certain: bool = False) -> Content | None:
+        """See :meth:`KeyStore.peek`; a name that is no valid id has no key."""
         try:
             minion_key.check_id(minion_id)  # an event may name any path
         except InvalidRecord:
@@ -112,10 +119,8 @@ class CacheStore(KeyStore):
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: {minion_id}: {exc}") from exc
         if not entry and not denied:
-            self._seen[minion_id] = 0
             return content
-        mark = self._seen[minion_id] = _mark(entry, denied)
-        return content._replace(mark=mark, slot_mark=_mark(entry, []))
+        return content._replace(mark=_mark(entry, denied), slot_mark=_mark(entry, []))
 
     def signature(self, owner: str) -> str | None:
         """See :meth:`KeyStore.signature`."""

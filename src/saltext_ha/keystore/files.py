@@ -111,6 +111,15 @@ class FileStore:
         place = self._listed.pop(minion_id, None)
         if listed and place and (content := self._read_one(minion_id, *place)):
             return content
+        content = self.peek(minion_id, certain)
+        if content is not None:
+            self._seen[minion_id] = content.mark
+        return content
+
+    def peek(self, minion_id: str, certain: bool = False) -> Content | None:
+        """See :meth:`KeyStore.peek`; a name that is no valid id has no key."""
+        if not _may_be_id(minion_id):
+            return Content(ABSENT, {})
         keys: dict[bytes, str] = {}
         found: dict[str, bytes] = {}
         mark, slot_mark, junk = 0, 0, False
@@ -139,7 +148,6 @@ class FileStore:
                 continue
             found[state] = minion_key.fingerprint(text)
             keys[found[state]] = text
-        self._seen[minion_id] = mark
         return Content(self._stored(found), keys, mark, junk, slot_mark)
 
     def _read_one(self, minion_id: str, state: str, mark: int) -> Content | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
-from saltext_ha.keystore.base import Content, KeyStore
+from saltext_ha.keystore.base import KeyStore
 from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.dropping import Tombstones
@@ -104,7 +104,7 @@ class Keeper:
         self._writer = writer = Writer(replica, name, clock, announce)
         self.holds = holds = Holds(store, replica, guard=guard, writer=writer, work=work, mode=mode)
         races = Races()
-        revocations = Revocations(store, replica, work, revoke)
+        revocations = Revocations(store, replica, revoke)
         self._observer = Observer(
             store=store,
             replica=replica,
@@ -213,17 +213,8 @@ class Keeper:
             yield i, self._shown_now(i) if i in held else self.replica.applied(i).stored
 
     def _shown_now(self, minion_id: str) -> Stored:
-        content = self.peek(minion_id)
+        content = self.store.peek(minion_id)
         return content.stored if content else ABSENT
-
-    def peek(self, minion_id: str) -> Content | None:
-        """
-        Read the store for an id, only to show it; None: no key can be read.
-
-        :raises StoreError: the store cannot be read.
-        """
-        self.work.add([minion_id])  # once read, the store no longer names the id
-        return self.store.read(minion_id)
 
     # -- from the peers
 
@@ -306,8 +297,7 @@ class Keeper:
         poisoned = [r for r in self.replica.get(minion_id).values() if is_poisoned(r)]
         if not poisoned:
             return {}
-        self.work.add([minion_id])  # once read, the store no longer names the id
-        content = self.store.read(minion_id, certain=True)
+        content = self.store.peek(minion_id, certain=True)
         if content is None or self.replica.applied(minion_id).dirty:
             return {}
         return {

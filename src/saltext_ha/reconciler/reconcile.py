@@ -121,8 +121,7 @@ class Reconciler:
         if not self.mode.adopting or self.mode.never or self.holds.provenance.had:
             return []
         for minion_id in {*self.store.changed(), *self.work.ids()}:
-            self.work.add([minion_id])  # once read, the store no longer names the id
-            content = self.store.read(minion_id)
+            content = self.store.peek(minion_id)
             if content is None or any(state in DECISIONS for state, _ in content.stored.entries):
                 return []
         changed = self.adopt()

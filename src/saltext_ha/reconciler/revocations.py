@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from saltext_ha.common.errors import UncleanCaches
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.placement import ABSENT
 
@@ -25,10 +24,9 @@ class Revocations:
         crash), and whether a rotation is needed: not if no accepted key was revoked.
     """
 
-    def __init__(self, store: KeyStore, replica: Replica, work: WorkQueue, revoke: Revoke) -> None:
+    def __init__(self, store: KeyStore, replica: Replica, revoke: Revoke) -> None:
         self._store = store
         self._replica = replica
-        self._work = work
         self._revoke = revoke
         self._gone: set[str] | None = None if replica.meta.revocation_due else set()
         """Ids that lost their last key since caches were cleaned; None: unknown after a crash."""
@@ -72,8 +70,5 @@ class Revocations:
                 self._replica.meta.revocation_due = False
 
     def _has_no_key(self, minion_id: str) -> bool:
-        content = self._store.read(minion_id)
-        if content is not None and content.stored == ABSENT:
-            return True
-        self._work.add([minion_id])  # once read, the store no longer names the id
-        return False
+        content = self._store.peek(minion_id)
+        return content is not None and content.stored == ABSENT

@@ -19,7 +19,6 @@ from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
 from saltext_ha.reconciler.revocations import Revocations
-from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.replica.replica import Replica
 
 pytestmark = pytest.mark.core
@@ -147,7 +146,7 @@ def test_caches_that_cannot_be_cleaned_do_not_have_the_aes_key_rotated_again(
     if not known:
         due()
     revocations = Revocations(
-        open_store(opts), replica, WorkQueue(), lambda gone, rotate: revoke(opts, gone, rotate)
+        open_store(opts), replica, lambda gone, rotate: revoke(opts, gone, rotate)
     )
     due()
     revocations.is_gone("web3")

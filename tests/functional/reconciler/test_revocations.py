@@ -63,7 +63,7 @@ def test_an_id_that_knocked_again_before_caches_could_be_cleaned_keeps_its_own(
     m2.keeper.reconciler.apply()
     assert m2.gone == [{"web2"}]
     # It was looked at by the way, and is not taken for known.
-    assert m2.keeper.work.ids() == ["web1"]
+    assert list(m2.store.changed()) == ["web1"]
     m2.settle()
     assert m2.state("web1", 1) == PENDING
 
@@ -73,15 +73,15 @@ def test_the_aes_key_does_not_wait_for_a_look_at_the_store(
 ) -> None:
     """That may fail then, and the minion would go on with the old one."""
     order: list[str] = []
-    read = m2.store.read
+    peek = m2.store.peek
 
     def noted(*arguments: Any, **how: Any) -> Any:
         order.append("read")
-        return read(*arguments, **how)
+        return peek(*arguments, **how)
 
     decided(m1, m2, ACCEPTED, DELETED)
     m2.hear(m1.records())
-    monkeypatch.setattr(m2.store, "read", noted)
+    monkeypatch.setattr(m2.store, "peek", noted)
     m2.revoking = lambda: order.append("rotate")
     m2.keeper.reconciler.apply()
     assert order[-2:] == ["rotate", "read"]

@@ -266,7 +266,7 @@ class Decisions:
         for minion_id in core.replica.held.all():
             records = core.replica.get(minion_id)
             known = place(records.values(), ABSENT)
-            content = core.keeper.peek(minion_id)
+            content = core.keeper.store.peek(minion_id)
             shown, deletes = "unreadable", 0
             if content:
                 shown = text(content.stored) or NO_KEY
