@@ -71,6 +71,10 @@ def after(pinned: str, chain: Sequence[str]) -> str:
     if pinned not in chain:
         raise TrustError("shows a certificate that does not follow from the pinned one")
     if expired(pinned) and chain[-1] != pinned:
-        raise TrustError("its pinned certificate has expired, and vouches for no other any more")
+        raise TrustError(
+            f"its certificate that is pinned here ended on {expiry(pinned):%Y-%m-%d}, and vouches "
+            "for no other any more. Is the clock here right? Then salt-run ha.leave here; on "
+            "another member salt-ha invite; here salt-ha join --token-file -"
+        )
     check(chain[chain.index(pinned) :])
     return chain[-1]

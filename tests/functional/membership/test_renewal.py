@@ -132,7 +132,7 @@ def test_an_expired_certificate_vouches_for_nothing(
     monkeypatch.setattr(succession, "expired", lambda pem: False)
     chain = renew(expired).chain
     monkeypatch.undo()
-    with pytest.raises(TrustError, match="expired, and vouches for no other"):
+    with pytest.raises(TrustError, match=r"ended on .* vouches for no other .* ha\.leave here"):
         m1.trust.renew("m4", chain)
 
 
@@ -392,10 +392,13 @@ async def test_ha_renew_on_each_while_the_other_is_down(tmp_path: Path) -> None:
         await join_group(p1, p2)
         await one.meets(two)
     for place, other in ((p1, "m2"), (p2, "m1"), (p1, "m2")):
-        async with running(place):
+        async with running(place) as (engine,):
+            former = engine.parts.identity
             done = await run(place, "renew")
             assert done["retcode"] == 0
-            assert f"{other} has not taken it over yet" in str(done["notes"])
+            ends = succession.expiry(former.certificate)
+            later = f"{other} has not taken it over yet, and will by itself when it is back before"
+            assert f"{later} {ends:%Y-%m-%d}" in str(done["notes"])
     async with running(p1, p2) as (one, two):
         await until(lambda: len(one.parts.links) == 1 and both_up(one, two), "they have met again")
         for engine, other in ((one, two), (two, one)):

@@ -150,6 +150,7 @@ class Members:
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
         were_up = {name for name, line in self._group.lines.items() if line.up}
+        former_end = succession.expiry(self._renewal.identity.certificate)
         made = await self._renewal.renew()
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)
@@ -159,7 +160,10 @@ class Members:
             if name in damaged:
                 notes.append(f"{name} was not told, and hears of it when it calls: {damaged[name]}")
             elif name in unreached:
-                notes.append(f"{name} has not taken it over yet, and will by itself when it can")
+                notes.append(
+                    f"{name} has not taken it over yet, and will by itself when it is back before "
+                    f"{former_end:%Y-%m-%d}, the end of the former one"
+                )
             else:
                 notes.append(f"{name} knows it")
         return {"kind": "notice", "notes": notes, "retcode": 0}
