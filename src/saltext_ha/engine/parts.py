@@ -169,7 +169,9 @@ class Parts:
         )
         self.vouching, self._shared_with = opened.vouching, opened.shared_with
         self.core = Core(opened.keeper, lambda records: self.links.push(records))
-        self.state_folder = StateFolder(self.config.state_dir, self.looks, self.trust.look)
+        self.state_folder = StateFolder(
+            self.config.state_dir, lambda: self.identity, self.looks, self.trust.look
+        )
 
     def _build_group(self) -> None:
         """The trust in peers, the links to them, and the exchange with them."""

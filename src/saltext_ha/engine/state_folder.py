@@ -10,6 +10,7 @@ from saltext_ha.common.errors import reason_of
 from saltext_ha.common.file_looks import Looks
 from saltext_ha.replica.replica import REPLICA_FILE
 from saltext_ha.transport import identity
+from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer_files import PEERS_DIR
 
 LATELY = 2.0
@@ -23,12 +24,22 @@ class StateFolder:
     A file that is removed while it is open stays open: everything seems to work until the next
     start, but nothing is kept.
 
+    :param shown: returns the identity that this master shows; its files are *folder*'s.
     :param looks: looks at the folder.
     :param beside: called with these looks, in their thread, while nothing was removed or replaced.
     """
 
-    def __init__(self, folder: Path, looks: Looks, beside: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shown: Callable[[], Identity],
+        looks: Looks,
+        beside: Callable[[], None],
+    ) -> None:
         self._folder, self._looks, self._beside = folder, looks, beside
+        self._shown, self._identity = shown, shown()
+        self._files = self._others = identity.files(folder)
+        """Those of the identity that is shown, and those of the last look."""
         # Other files are replaced from time to time; these are made only once.
         lasting = {path: _identity(path) for path in (folder, folder / REPLICA_FILE)}
         self._expected: dict[Path, tuple[int, int] | None] = {**lasting, folder / PEERS_DIR: None}
@@ -63,8 +74,21 @@ class StateFolder:
             if before and now != before:
                 return self._said(path, "was replaced by another one")
         self._beside()
-        there = identity.is_there(self._folder)
-        return "" if there else self._said(self._folder / identity.KEY_FILE, "was removed")
+        if not identity.is_there(self._folder):
+            return self._said(self._folder / identity.KEY_FILE, "was removed")
+        return self._exchanged()
+
+    def _exchanged(self) -> str:
+        """Whether the files of the identity are no longer those of the one that is shown."""
+        shown, before, now = self._shown(), self._others, identity.files(self._folder)
+        self._others = now
+        if shown is not self._identity:
+            self._identity, self._files = shown, now
+        # A renewed identity is written a moment before it is shown: so look twice.
+        if now == self._files or now != before:
+            return ""
+        path = min(p for p in {*self._files, *now} if self._files.get(p) != now.get(p))
+        return self._said(path, "was replaced by another one" if path in now else "was removed")
 
     def _said(self, path: Path, what: str) -> str:
         return (

@@ -144,6 +144,19 @@ def is_there(state_dir: Path) -> bool:
     return False
 
 
+def files(state_dir: Path) -> dict[Path, bytes]:
+    """
+    The files of this master's key and certificate, and what is in each.
+
+    :raises OSError: one cannot be read.
+    """
+    found = {}
+    for name in (KEY_FILE, CERTIFICATE_FILE, RENEWED_FILE):
+        with contextlib.suppress(FileNotFoundError):
+            found[state_dir / name] = read_plain(state_dir / name)
+    return found
+
+
 def existing_or_provisional(state_dir: Path, name: str, scratch: Path) -> Identity:
     """
     This master's identity if it has one; if not, a temporary identity in the folder *scratch*, to

@@ -27,6 +27,7 @@ from lab.wait import wait_for
 from saltext_ha.commands.engine_client import shaped
 from saltext_ha.common.errors import HaError
 from saltext_ha.runners import ha as runner
+from saltext_ha.transport import identity
 from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, wrong
 from tests.forked import ForkedEngine
@@ -198,6 +199,21 @@ def test_a_state_folder_that_goes_is_said_everywhere(engine: LoggingEngine, how:
     time_of_lines = len(engine.lines())
     wait_for(lambda: not is_fine(place), SOON, "asked again")
     assert len(engine.lines()) - time_of_lines < 20
+
+
+@pytest.mark.parametrize("file", ["identity.key", "identity.crt"])
+def test_an_identity_that_was_exchanged_is_said(engine: LoggingEngine, file: str) -> None:
+    """All would seem to work until the next pin, or the next start."""
+    place = engine.place
+    ours, other = place.config.state_dir / file, Place(place.root, "other").config
+    identity.load_or_create(other.state_dir, other.name)
+    ours.write_bytes((other.state_dir / file).read_bytes())
+
+    def said() -> bool:
+        return f"{ours} was replaced by another one" in status(place)["masters"][0]["note"]
+
+    wait_for(said, SOON, "the status says it")
+    assert page(place, "/ready")[0] == 503
 
 
 def test_a_peer_whose_file_is_damaged_is_unknown_to_every_command(engine: LoggingEngine) -> None:
