@@ -104,13 +104,13 @@ class KeyStore(Protocol):
         :param certain: no write is under way: a pending file that holds no key counts as absent.
         """
 
-    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """
         :meth:`peek`, to record it: :meth:`changed` names the id no more until it changes again,
         unless this returns None.
 
-        :param listed: nothing is known of the id, so it suffices to read the entry that the last
-            pass saw, if it saw only one; what came since is found by the next pass.
+        Of an id that was never read, a store may read only the entry that the last pass saw, if
+        that saw only one; what came since is found by the next pass.
         """
 
     def junk(self, minion_id: str) -> list[str]:

@@ -91,7 +91,7 @@ class CacheStore(KeyStore):
             if self._is_too_long(minion_id):
                 self._cut.add(minion_id)
 
-    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`."""
         content = self.peek(minion_id, certain)
         if content is not None:

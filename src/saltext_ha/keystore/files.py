@@ -104,12 +104,12 @@ class FileStore:
                     return False
         return True
 
-    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
         if not _may_be_id(minion_id):  # an event may name any path
             return Content(ABSENT, {})
         place = self._listed.pop(minion_id, None)
-        if listed and place and (content := self._read_one(minion_id, *place)):
+        if place and (content := self._read_one(minion_id, *place)):
             return content
         content = self.peek(minion_id, certain)
         if content is not None:

@@ -234,7 +234,7 @@ class Observer:
         refused; otherwise the key may be half written.
         """
         applied = self.replica.applied(minion_id)
-        content = self.store.read(minion_id, certain, listed=applied is NEVER)
+        content = self.store.read(minion_id, certain)
         if content is None:
             if certain:
                 self.refused.add(minion_id, NO_KEY)

@@ -66,7 +66,7 @@ def test_what_a_listing_showed_is_read_as_without_it(root: Path, state: str) -> 
     put(root, state, "web1", A)
     store = FileStore(root)
     store.changed()
-    assert store.read("web1", listed=True) == store.read("web1")
+    assert store.read("web1") == store.read("web1")
 
 
 def test_a_pipe_that_took_the_place_of_a_listed_file_is_no_key(root: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_pipe_that_took_the_place_of_a_listed_file_is_no_key(root: Path) -> No
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
     os.write(writer, KEYS[A].encode())
-    content = store.read("web1", listed=True)
+    content = store.read("web1")
     os.close(writer)
     assert content is not None
     assert content.stored == Stored()
@@ -89,7 +89,7 @@ def test_a_listing_counts_once(root: Path) -> None:
     store.changed()
     for beside, shows in ((ACCEPTED, PENDING), (REJECTED, REJECTED)):
         put(root, beside, "web1", A)
-        content = store.read("web1", listed=True)
+        content = store.read("web1")
         assert content is not None
         assert content.stored.state == shows
 

@@ -323,10 +323,10 @@ async def test_what_cannot_be_recorded_holds_up_nothing_else(
     spoilt, gone = MANY[0], MANY[-1]
     read = m1.store.read
 
-    def refused(minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
+    def refused(minion_id: str, certain: bool = False) -> Content | None:
         if minion_id == spoilt:
             raise StoreError(f"{spoilt} cannot be read")
-        return read(minion_id, certain, listed)
+        return read(minion_id, certain)
 
     monkeypatch.setattr(m1.store, "read", refused)
     for name in MANY:

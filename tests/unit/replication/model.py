@@ -76,7 +76,7 @@ class MemoryStore(KeyStore):
         else:
             self.signatures[owner] = token
 
-    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content:
+    def read(self, minion_id: str, certain: bool = False) -> Content:
         return self.peek(minion_id, certain)
 
     def peek(self, minion_id: str, certain: bool = False) -> Content:
