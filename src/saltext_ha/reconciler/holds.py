@@ -160,11 +160,7 @@ class Holds:
             )
             if not ours and self.is_held(minion_id, content, applied, task.by):
                 suspects.setdefault(state, []).append(minion_id)
-        counts, now = self._replica.counts(), time.monotonic()
-        if all(
-            self._guard.allows(ids, counts.get(state, 0) - held.count, now)
-            for state, ids in suspects.items()
-        ):
+        if all(self._believes(state, ids) for state, ids in suspects.items()):
             return
         if self._hold([minion_id for ids in suspects.values() for minion_id in ids]):
             log.error(
@@ -174,6 +170,14 @@ class Holds:
                 held.count,
                 self._writer.name,
             )
+
+    def _believes(self, state: str, ids: Sequence[str]) -> bool:
+        """Whether it is believed that *ids*, which were in *state*, are gone, or are back."""
+        there = self._replica.counts().get(state, 0) - self._replica.held.count
+        observes = self._mode.paused and not self._mode.never
+        if observes and not self.provenance.token and len(ids) >= there:
+            return False  # no signature tells whether the store is mounted
+        return self._guard.allows(ids, there, time.monotonic())
 
     def _hold(self, ids: Sequence[str]) -> bool:
         """

@@ -367,6 +367,33 @@ def test_an_observing_master_signs_nothing(m1: Master) -> None:
     assert m1.store.signature("m1") is None
 
 
+@pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
+def test_where_a_master_observes_the_last_keys_are_not_believed_to_be_gone(
+    m1: Master, m2: Master, state: str
+) -> None:
+    """It leaves no signature; nor is there one in the folder below a file system that is away."""
+    m1.restart()
+    m1.keeper.mode.paused = "it observes"
+    for name in names(3):
+        m1.knock(name, 0, state)
+    exchange(m1, m2)
+    m1.remove("web2")
+    exchange(m1, m2)
+    assert m2.state("web2") == DELETED
+    for name in names(2):
+        m1.remove(name)
+    m1.scan()
+    assert set(m1.replica.held.all()) == {"web0", "web1"}
+    exchange(m1, m2)
+    assert m2.files().keys() == {(state, "web0"), (state, "web1")}
+    m1.deletion_told(["web0"])
+    m1.keeper.release()
+    m1.settle()
+    exchange(m1, m2)
+    assert m2.files() == {}
+    assert m1.store.signature("m1") is None
+
+
 # -- an older copy
 
 
