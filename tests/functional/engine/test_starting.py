@@ -34,6 +34,7 @@ from tests.engines import (
     is_level,
     met,
     places,
+    put,
     records,
     run,
     running,
@@ -403,6 +404,24 @@ async def test_an_older_replica_keeps_what_its_master_revoked_and_no_peer_heard_
             await until(lambda place=place: there(place) == {"web2"}, "the other is left")
         await until(lambda: is_level(*engines), "all are level")
         assert accepted(*group) == [{"web2"}, {"web2"}]
+
+
+@in_a_loop
+async def test_a_group_put_back_from_backups_of_different_moments_agrees(tmp_path: Path) -> None:
+    group = one, two = places(tmp_path, "m1", "m2")
+    async with sharing(["web1", "web2"], *group):
+        pass
+    shutil.copytree(one.pki_dir, tmp_path / "m1 before", symlinks=True)
+    async with met(*group) as (m1, _):
+        await delete(m1, "web1")
+        put(two, "web3")
+        for place in group:
+            await until(lambda place=place: there(place) == {"web2", "web3"}, "it is followed")
+    shutil.rmtree(one.pki_dir)
+    (tmp_path / "m1 before").rename(one.pki_dir)
+    async with running(*group) as engines:
+        await until(lambda: is_level(*engines), "they agree")
+        assert accepted(*group) == [{"web2", "web3"}] * 2
 
 
 @pytest.fixture
