@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from lab.process import Daemon
 from tests.certificates import self_signed
 from tests.tools import program
 
-# Lines for the package's service: another user, and a socket that root alone can make.
-SERVICE = re.compile(r"(?m)^    (?:user|group|chroot|stats socket) .*\n")
+# Of the package's service, what only root can do.
+PRIVILEGES = re.compile(r"(?m)^    (?:user|group|chroot|unix-bind) .*\n| user haproxy$")
 
 
 def pem(folder: Path, address: str) -> tuple[Path, Path]:
@@ -57,8 +58,16 @@ class Balancer:
         config = folder / "config"
         self._calls = folder / "access" if kind == "nginx" else self._log
         if kind == "haproxy":
-            text, found = SERVICE.subn("", text)
-            assert found == 4
+            # The paths of sockets must be short.
+            self._sockets = tempfile.TemporaryDirectory(prefix="ha")
+            self.chroot = Path(self._sockets.name) / "chroot"
+            self.chroot.mkdir(0o755)
+            text = text.replace("/run/haproxy", self._sockets.name)
+            text = text.replace("/var/lib/haproxy", str(self.chroot))
+            if os.geteuid():
+                text, found = PRIVILEGES.subn("", text)
+                assert found == 5
+                text = text.replace("unix@", f"unix@{self.chroot}")
             # There may be no syslog here.
             text, found = re.subn(r"(?m)^    log /dev/log ", "    log stdout format raw ", text)
             assert found == 1

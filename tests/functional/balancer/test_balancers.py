@@ -12,6 +12,7 @@ import itertools
 import re
 import socket
 import ssl
+import stat
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -688,6 +689,10 @@ def test_haproxy_knows_after_a_reload_who_made_which_token(site: Site) -> None:
             # Not in turn, or every second call would come to its master anyhow.
             return all(site.call(session, token).ok for token in tokens for _ in range(3))
 
+    with open("/proc/net/unix") as sockets:
+        assert "@salt_api" not in sockets.read(), "every local user could connect to that"
+    (handover,) = site.balancer.chroot.glob("*.sock")
+    assert stat.S_IMODE(handover.stat().st_mode) == 0o600
     # In its first ten seconds a process waits to be told, and does not tell its successor.
     wait_for(knows_them, SOON, "tokens are known after a reload", poll=12)
     with ThreadPoolExecutor(1) as pool:
