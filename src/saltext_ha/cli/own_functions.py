@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import inspect
 import os
@@ -124,13 +125,15 @@ def report(opts: Mapping[str, Any], file: str = "") -> int:
     import salt.version
 
     from saltext_ha.cli import report as command
+    from saltext_ha.commands import engine_client
     from saltext_ha.common.errors import reason_of
 
     plain = {**opts, "color": False}
     text = command.text(
         opts, lambda: _rendered(plain, _status(opts)), salt.version.versions_report()
     )
-    print(text, flush=True)
+    with contextlib.suppress(OSError):  # the end of the program says so; the file can be written
+        print(text, flush=True)
     asks = not file and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     path = Path(file or f"salt-ha-report-{time.strftime('%Y%m%d-%H%M%S')}.md")
     if asks and not _agreed(f"Write this to {path}? [y/N] "):
@@ -146,7 +149,7 @@ def report(opts: Mapping[str, Any], file: str = "") -> int:
             raise FileExistsError(f"report: {path} exists already: {then}") from None
         except OSError as exc:
             raise OSError(f"report: {path} was not written: {reason_of(exc)}") from None
-        print(f"salt-ha: written to {path}", file=sys.stderr)
+        engine_client.say(f"salt-ha: written to {path}")
     return 0
 
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from saltext_ha.cli import folders, own_functions, tokens
 from saltext_ha.common import version
@@ -27,17 +27,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :return: the exit code of the function; 2 if it could not be called.
     """
-    code = _called(arguments)
+    if sys.stderr is None:  # it is closed; print and argparse would write into the answer
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError as exc:
-        # Python would try again when it ends, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(exc, BrokenPipeError):  # then nobody reads any further, as behind head
-            print(f"salt-ha: standard output: {exc}", file=sys.stderr)
+        code = _called(arguments)
+        problem = _written(sys.stdout)
+        if problem and not isinstance(problem, BrokenPipeError):  # nobody reads on, as behind head
+            _say(f"standard output: {problem}")
             return UNUSABLE
-    return code
+        return code
+    finally:
+        _written(sys.stderr)
+
+
+def _written(stream: TextIO | None) -> OSError | None:
+    """
+    Write what *stream* still has; returns why that failed. Python would try again when it ends, and
+    the exit code would be 120.
+    """
+    if stream is None:
+        return None
+    try:
+        stream.flush()
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return exc
+    return None
+
+
+def _say(text: str) -> None:
+    """Say on standard error what is wrong; where that takes nothing, the exit code has to do."""
+    with contextlib.suppress(OSError):
+        print(f"salt-ha: {text}", file=sys.stderr)
 
 
 def _called(arguments: Sequence[str] | None) -> int:
@@ -58,6 +79,9 @@ def _called(arguments: Sequence[str] | None) -> int:
             f"unrecognized arguments: {' '.join(unknown)}; a function takes name=value, as "
             f"test=True: salt-ha {options.function or 'NAME'} --help"
         )
+    if options.version:
+        said = f"{parser.prog} {version.ours()} (Salt {version.salt()})"
+        return _guarded(lambda: _print(said))
     if options.function is None:
         if not options.help:
             parser.error("which function? salt-ha --help  lists them")
@@ -98,7 +122,7 @@ def _guarded(work: Callable[[], int]) -> int:
     except SystemExit as exc:
         # Salt raised it, and has said why: a file that it cannot read, a user that does not exist.
         if isinstance(exc.code, str):
-            print(f"salt-ha: {exc.code}", file=sys.stderr)
+            _say(exc.code)
         return UNUSABLE if exc.code else 0
     except Exception as exc:
         import salt.exceptions
@@ -107,7 +131,7 @@ def _guarded(work: Callable[[], int]) -> int:
             raise
         from saltext_ha.output import _explained
 
-        print(f"salt-ha: {exc}", *_explained.links(str(exc)), sep="\n", file=sys.stderr)
+        _say("\n".join([str(exc), *_explained.links(str(exc))]))
         return UNUSABLE
 
 
@@ -125,14 +149,6 @@ class _Parser(argparse.ArgumentParser):
         return "\n".join([*lines, ""])
 
 
-class _Version(argparse.Action):
-    """Prints which saltext-ha this is, and which Salt runs it."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
-        print(f"{parser.prog} {version.ours()} (Salt {version.salt()})")
-        parser.exit()
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="salt-ha",
@@ -143,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         "-h", "--help", action="store_true", help="show this, or all of a function, and end"
     )
     parser.add_argument(
-        "--version", action=_Version, nargs=0, help="say which saltext-ha this is, and end"
+        "--version", action="store_true", help="say which saltext-ha this is, and end"
     )
     parser.add_argument(
         "-c",

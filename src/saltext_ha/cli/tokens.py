@@ -77,7 +77,7 @@ def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: An
     else:
         if "token" in answer:
             print(answer.pop("token"), flush=True)
-        print(salt.output.out_format(answer, outputter, opts), file=sys.stderr)
+        engine_client.say(salt.output.out_format(answer, outputter, opts))
     return int(answer["retcode"])
 
 

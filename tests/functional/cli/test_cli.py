@@ -13,6 +13,7 @@ import os
 import pty
 import pwd
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -226,9 +227,7 @@ def test_an_option_that_it_does_not_have(
 
 
 def test_its_version_needs_no_function(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["--version"])
-    assert ended.value.code == 0
+    assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"salt-ha {version.ours()} (Salt {version.salt()})\n"
 
 
@@ -248,7 +247,7 @@ def test_a_terminal_of_another_encoding_is_told_what_it_can_show(tmp_path: Path)
     assert b"--out" in done.stdout
 
 
-SHOWN = [["--help"], ["drain", "--help"], ["completion", "bash"]]
+SHOWN = [["--help"], ["--version"], ["drain", "--help"], ["completion", "bash"]]
 
 
 def shown_at(out: int, words: list[str], unbuffered: str) -> subprocess.CompletedProcess[bytes]:
@@ -277,6 +276,33 @@ def test_what_cannot_be_written_is_an_error(words: list[str], unbuffered: str) -
     assert line.startswith(b"salt-ha: ")
     assert line.endswith(b"No space left on device")
     assert done.returncode == 2
+
+
+WRONG = [[], ["--nope"], ["nofun"], ["--token-file", "x", "status"], ["watch", "never"]]
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>/dev/full >&2", "2>&1 | true"])
+@pytest.mark.parametrize("words", WRONG)
+def test_a_mistake_of_which_nobody_can_be_told_has_its_exit_code(
+    words: list[str], redirection: str, folder: Path
+) -> None:
+    """It was 120: Python tries again at its end to write what could not be written."""
+    command = shlex.join([sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), *words])
+    script = f"set -o pipefail; {command} {redirection}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">/dev/full 2>&1", "2>/dev/full", "| true"])
+def test_a_report_is_in_its_file_whoever_reads_what_is_printed(
+    redirection: str, folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.md"
+    words = [sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), "report", str(file)]
+    script = f"set -o pipefail; {shlex.join(words)} {redirection}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+    assert done.returncode == (2 if redirection.startswith(">") else 0), done.stderr
+    assert "saltext-ha" in file.read_text()
 
 
 def test_json_is_whole_whatever_the_encoding_of_the_terminal_is(tmp_path: Path) -> None:
