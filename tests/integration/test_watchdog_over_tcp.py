@@ -1,4 +1,7 @@
-"""Minions over ``transport: tcp``, where Salt 3007 can get stuck between two masters."""
+"""
+Minions over ``transport: tcp``, where Salt 3007 can get stuck between two masters, and over ``ws``,
+where Salt waits for a master that hangs for ever.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 
 from lab import Lab, Minion, wait_for
 from lab.forwarder import Forwarder
+from saltext_ha.common.version import salt_release
 from saltext_ha.minion.watchdog import rescue
 from saltext_ha.minion.watchdog.move import DISCONNECTED
 from saltext_ha.rollout import drop_in
@@ -116,3 +120,25 @@ def test_a_minion_that_is_stuck_on_its_way_is_restarted(lab: Lab, tmp_path: Path
     answering(m1, [stuck], 2 * SOON)
     assert rescue.STUCK in [each.why for each in history(stuck)]
     stuck.stop()
+
+
+@pytest.mark.skipif(salt_release() < (3007,), reason="Salt 3006 has no websockets")
+def test_a_master_that_hangs_is_left_over_websockets(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        ws = {"transport": "ws"}
+        quick = {"gather_job_timeout": 1, "timeout": 2, "worker_pools_enabled": False, **ws}
+        m1, m2 = (lab.add_master(name, engine=False, config=quick) for name in ("m1", "m2"))
+        m1.share_master_key(m2)
+        lab.start_all([m1, m2])
+        serving(m1, m2)
+        config = {**watched(1, timeout=1), **ws}
+        minion = lab.add_minion("minion", [m1, m2], "failover", config=config)
+        start(minion)
+        m1.suspend()
+        try:
+            answering(m2, [minion], SOON)
+            # Without a master: salt-call would wait for the first one as well.
+            asked = minion.cli("salt-call", "--local", "ha.ping_masters", "timeout=5")
+            assert [row["answers"] for row in asked.data["local"]] == [False, True]
+        finally:
+            m1.resume()

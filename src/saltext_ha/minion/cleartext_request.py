@@ -7,9 +7,11 @@ authenticates nothing.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
@@ -37,8 +39,32 @@ def ask(
     # ZeroMQ waits for the whole timeout even if no process listens; TCP knows at once.
     ip = reachable(ips, port, timeout, source)
     opts.update(where(ip, port))
+    left = max(0.1, end - time.monotonic())
+    if opts.get("transport") == "ws":
+        # In a thread of its own: it leaves a thread without an event loop.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            return pool.submit(asyncio.run, _by_websocket(opts, load, left)).result()
     with ReqChannel.factory(opts, crypt="clear") as channel:
-        return channel.send(dict(load), tries=1, timeout=max(0.1, end - time.monotonic()))
+        return channel.send(dict(load), tries=1, timeout=left)
+
+
+async def _by_websocket(opts: Mapping[str, Any], load: Mapping[str, Any], timeout: float) -> Any:
+    """The reply over ``ws``, where Salt 3007 and 3008 wait for ever, whatever *timeout* says."""
+    from salt.channel.client import AsyncReqChannel
+
+    channel = AsyncReqChannel.factory(opts, crypt="clear")
+    transport = channel.transport
+    request = channel._package_load(dict(load))
+    try:
+        return await asyncio.wait_for(transport.send(request), timeout)
+    except asyncio.TimeoutError:
+        raise TimeoutError("timed out") from None
+    finally:
+        # First this: to close the channel waits for the master, too.
+        if transport.session:
+            await transport.session.close()
+        channel.close()
+        await transport.close_task
 
 
 def where(ip: str, port: int) -> dict[str, Any]:

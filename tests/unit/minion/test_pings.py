@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import psutil
 import pytest
 import salt.config
 
+from saltext_ha.common.version import salt_release
 from saltext_ha.minion import binding, cleartext_request, pings
 
 pytestmark = pytest.mark.core
@@ -66,8 +70,13 @@ def test_each_question_has_an_event_loop_that_is_closed(monkeypatch: pytest.Monk
     assert [each.is_closed() for each in current] == [True, True]
 
 
-def test_a_watchdog_that_asks_for_years_keeps_no_descriptors() -> None:
-    opts = {**salt.config.DEFAULT_MINION_OPTS, "__role": "minion", "id": "web1"}
+WEBSOCKET = pytest.mark.skipif(salt_release() < (3007,), reason="Salt 3006 has no websockets")
+
+
+@pytest.mark.parametrize("transport", ["zeromq", "tcp", pytest.param("ws", marks=WEBSOCKET)])
+def test_a_watchdog_that_asks_for_years_keeps_no_descriptors(transport: str) -> None:
+    usual = {**salt.config.DEFAULT_MINION_OPTS, "__role": "minion", "id": "web1"}
+    opts = {**usual, "transport": transport}
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         port = hanging.getsockname()[1]
         master = binding.SeenMaster(M1, M1, port, frozenset({"127.0.0.1"}))
@@ -76,3 +85,35 @@ def test_a_watchdog_that_asks_for_years_keeps_no_descriptors() -> None:
             assert pings.ping_all(opts, [master], 0.2)[0]["answers"] is False
             counts.append(psutil.Process().num_fds())
     assert len(set(counts[1:])) == 1
+
+
+def welcome(server: socket.socket) -> None:
+    """Open a websocket for the next caller, and say nothing on it until it hangs up."""
+    with server.accept()[0] as caller:
+        key = caller.recv(4096).partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
+        accepted = hashlib.sha1(
+            key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11", usedforsecurity=False
+        )
+        caller.sendall(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + base64.b64encode(accepted.digest()) + b"\r\n\r\n"
+        )
+        while caller.recv(4096):
+            pass
+
+
+@WEBSOCKET
+def test_a_master_whose_workers_hang_behind_a_websocket() -> None:
+    opts = {**salt.config.DEFAULT_MINION_OPTS, "__role": "minion", "id": "web1", "transport": "ws"}
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as beside:
+        address, port = server.getsockname()
+
+        def serve() -> None:
+            server.accept()[0].close()  # whether it can be reached
+            welcome(server)
+
+        over = beside.submit(serve)
+        master = binding.SeenMaster("m1", "m1", port, frozenset({address}))
+        answer = pings.ping(opts, master, 0.5)
+        assert (answer["answers"], answer["note"]) == (False, "timed out")
+        over.result(10)
