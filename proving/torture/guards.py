@@ -161,7 +161,7 @@ class Guard:
 
 
 UNIT, FUNCTIONAL = "tests/unit", "tests/functional"
-TURNED = f"{FUNCTIONAL}/sync/test_turned.py"
+HOSTILE = f"{FUNCTIONAL}/sync/test_hostile_member.py"
 CRAFTED = f"{FUNCTIONAL}/sync/test_crafted_ids.py"
 GUARDS: dict[str, Guard] = {
     "sizes": Guard(sizes, f"{UNIT}/salt_bus/test_intake.py::test_a_field_that_is_too_large"),
@@ -174,15 +174,15 @@ GUARDS: dict[str, Guard] = {
     "newcomers": Guard(
         newcomers, f"{UNIT}/reconciler/test_newcomers.py::test_so_many_may_be_pending"
     ),
-    "claims": Guard(claims, f"{TURNED}::test_nobody_claims_what_another_master_has_yet_to_write"),
-    "claims-before": Guard(claims_before, f"{TURNED}::test_nor_before_that_master_was_met"),
-    "proofs": Guard(proofs, f"{TURNED}::test_nobody_vouches_for_another_master"),
+    "claims": Guard(claims, f"{HOSTILE}::test_nobody_claims_what_another_master_has_yet_to_write"),
+    "claims-before": Guard(claims_before, f"{HOSTILE}::test_nor_before_that_master_was_met"),
+    "proofs": Guard(proofs, f"{HOSTILE}::test_nobody_vouches_for_another_master"),
     "crowds": Guard(
         crowds, f"{UNIT}/replication/test_vouching.py::test_writers_that_nobody_vouches_for_are_few"
     ),
-    "horizons": Guard(horizons, f"{TURNED}::test_a_horizon_lies_within_what_was_had"),
+    "horizons": Guard(horizons, f"{HOSTILE}::test_a_horizon_lies_within_what_was_had"),
     "disputes": Guard(
-        disputes, f"{TURNED}::test_two_that_claim_to_have_overruled_each_other_leave_the_strictest"
+        disputes, f"{HOSTILE}::test_two_that_claim_to_have_overruled_each_other_leave_the_strictest"
     ),
     "names-used-twice": Guard(
         names_used_twice,
@@ -218,7 +218,7 @@ GUARDS: dict[str, Guard] = {
     ),
     "deployments": Guard(
         deployments,
-        f"{FUNCTIONAL}/trees/test_turned.py"
+        f"{FUNCTIONAL}/trees/test_hostile_member.py"
         "::test_nobody_claims_what_another_master_has_yet_to_deploy",
     ),
     "salts": Guard(

@@ -1,4 +1,4 @@
-"""A member that turned tells nonsense of what is current: it keeps nobody from deploying."""
+"""A hostile member tells nonsense of what is current: it keeps nobody from deploying."""
 
 from __future__ import annotations
 

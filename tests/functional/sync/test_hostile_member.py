@@ -1,4 +1,4 @@
-"""A pinned member that turned: it may accept and delete keys, and not break the group."""
+"""A hostile member, which is pinned: it may accept and delete keys, and not break the group."""
 
 from __future__ import annotations
 
