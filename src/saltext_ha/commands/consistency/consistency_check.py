@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from saltext_ha.commands.keys.key_section import KeySection
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.common.tasks import answers_of
+from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.consistency import clock, result, sections
 from saltext_ha.consistency.comparison import Difference
@@ -187,12 +188,22 @@ class ConsistencyCheck:
             await self._explain(found[sections.ROOTS]["differences"])
         if clock.NAME in names:
             offsets = {name: offset for name, (_, offset) in met.items() if offset}
-            apart = clock.compare(own, offsets, unreached)
-            found[clock.NAME] = {
-                **result.of_differences(clock.NAME, apart, unreached, settings),
-                "offsets": {name: offset.data() for name, offset in offsets.items()},
-            }
+            found[clock.NAME] = _clock_section(own, offsets, unreached, settings)
         return result.answer(found, {own, *lines, *unreached}, unreached)
+
+
+def _clock_section(
+    own: str,
+    offsets: Mapping[str, clock.Offset],
+    unreached: Mapping[str, str],
+    settings: ConsistencySettings,
+) -> dict[str, Any]:
+    """:param offsets: peer → how far its clock is from that of this master, *own*."""
+    apart = clock.compare(own, offsets, unreached)
+    return {
+        **result.of_differences(clock.NAME, apart, unreached, settings),
+        "offsets": {name: offset.data() for name, offset in offsets.items()},
+    }
 
 
 async def _sensible(work: Awaitable[T]) -> T:
