@@ -174,21 +174,24 @@ def _sync(draft: Draft) -> OSError | None:
 
 def name(draft: Draft, target: str, replaces: bool) -> bool | None:
     """
-    Rename the durable *draft* to *target*; the folder must still be made durable.
+    Give the durable *draft* the name *target*; the folder must still be made durable.
 
     :param replaces: whether a file is expected at *target*.
     :return: whether there was one. None if a new file must be written: the linked file has changed,
-        or cannot have two names, or the draft was removed.
+        or cannot have two names, or *target* is taken, or the draft was removed.
     """
+    point("store.rename")
     if draft.linked:
         try:
-            os.link(draft.source, draft.temporary)
-            # The file may have been written to or replaced by another since it was read.
-            if not is_still(draft.temporary, draft.linked):
+            # The file may have been written to, moved, or replaced by another since it was read.
+            if not is_still(draft.source, draft.linked):
                 return None
+            _link(draft.descriptor, draft.temporary if replaces else target)
         except OSError:
             return None
-    point("store.rename")
+        if not replaces:  # then a rename would only cost time
+            draft.gone = True
+            return False
     # Look as late as possible: a *target* removed later is the new file, and its loss is noticed.
     replaced = replaces and os.path.lexists(target)
     try:
@@ -198,6 +201,17 @@ def name(draft: Draft, target: str, replaces: bool) -> bool | None:
     # If *target* was the same file already, rename keeps both names.
     draft.gone = not draft.linked
     return replaced
+
+
+def _link(descriptor: int, path: str) -> None:
+    """
+    Give an open file the name *path*, which nothing may have. The file's other name may lead to
+    another file by now.
+
+    :raises OSError: it cannot have it; everywhere but on Linux.
+    """
+    # Only with a descriptor, which it ignores here, does os.link follow the link in /proc.
+    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)
 
 
 def discard(draft: Draft) -> None:

@@ -351,6 +351,24 @@ def test_what_somebody_puts_there_meanwhile_stays(root: Path, again: str, replac
     assert names(root, "minions") == set(IDS)
 
 
+def test_what_somebody_puts_there_at_the_last_moment_stays(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the look at the place, and before the file has its name there."""
+    knocked_long_ago(root)
+    link, accepted = os.link, root / "minions" / IDS[0]
+
+    def late(source: str, target: str, **how: int) -> None:
+        if not accepted.exists():
+            accepted.write_text(B)
+        link(source, target, **how)
+
+    monkeypatch.setattr(os, "link", late)
+    assert FileStore(root).apply(moves()) == Outcome(set(), {}, {IDS[0]})
+    assert accepted.read_text() == B
+    assert names(root, "minions_pre") == {IDS[0]}
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_it_is_as_one_that_was_written(root: Path, mode: int) -> None:
     knocked_long_ago(root)
@@ -436,7 +454,7 @@ def half_removed(path: Path, streams: list[IO[str]]) -> None:
     path.chmod(0o200)
 
 
-@pytest.mark.parametrize("call", ["link", "rename", "unlink"])
+@pytest.mark.parametrize("call", ["link", "unlink"])
 @pytest.mark.parametrize("deed", [another_knocked, opened, half_removed])
 def test_what_is_done_to_a_file_meanwhile_is_not_done_to_the_accepted_one(
     root: Path,
@@ -448,11 +466,11 @@ def test_what_is_done_to_a_file_meanwhile_is_not_done_to_the_accepted_one(
     real, streams = getattr(os, call), []
     path = root / "minions_pre" / IDS[0]
 
-    def late(source: str, *target: str) -> None:
+    def late(source: str, *target: str, **how: int) -> None:
         if IDS[0] in (Path(source).name, *(Path(t).name for t in target[:1])) and not done:
             done.append(True)
             deed(path, streams)
-        real(source, *target)
+        real(source, *target, **how)
 
     done: list[bool] = []
     monkeypatch.setattr(os, call, late)
@@ -542,7 +560,7 @@ def test_a_folder_that_cannot_be_entered_holds_up_no_other(root: Path, action: s
 
 
 def test_a_file_system_without_second_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: str, target: str) -> None:
+    def refuse(source: str, target: str, src_dir_fd: int) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     knocked_long_ago(root)
