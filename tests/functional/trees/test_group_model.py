@@ -141,7 +141,7 @@ class GroupMachine(RuleBasedStateMachine):
         works = [
             (e, (e.deploy.rollback if "to" in p else e.deploy.deploy)(p, Job())) for e, p in orders
         ]
-        before = {engine.master.name: engine.master.live() for engine in self.group.up}
+        before = {engine.master.name: self.served(engine.master) for engine in self.group.up}
         found = self.group.do(*works, stroke=stroke)
         for (engine, payload), answer in zip(orders, found, strict=True):
             self.answers.append(answer)
@@ -161,11 +161,15 @@ class GroupMachine(RuleBasedStateMachine):
         if all(isinstance(answer, (HaError, OSError)) for answer in found) and len(orders) == 1:
             # Others may have begun to serve what was current already.
             for engine in self.group.up:
-                master, live = engine.master, engine.master.live()
-                was = before.get(master.name, live)
-                # What is live was deleted by hand, and then staged again, where its link leads.
-                mended = not was and master.tree.live.resolve().name in master.deleted
-                assert live == was or mended or self.serves_current(engine)
+                now = self.served(engine.master)
+                was = before.get(engine.master.name, now)
+                # What somebody took out of it by hand was staged again, where its link leads.
+                mended = now[0] == was[0] and now[1] in self.group.contents
+                assert now == was or mended or self.serves_current(engine)
+
+    def served(self, master: Master) -> tuple[str, Files]:
+        """Which version the live path leads to, and what is there."""
+        return master.tree.live.resolve().name, master.live()
 
     def some_are_away(self, engine: Engine) -> bool:
         names = {other.master.name for other in self.group.up}
