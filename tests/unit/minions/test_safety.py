@@ -515,10 +515,10 @@ def test_how_it_reads() -> None:
     assert lines == [
         "without m1: safe",
         "without m2: NO, not all would go on",
-        "  minions  6 minions (a, b, c, d, e, …): text",
+        "  minions  6 minions (a, b, c, d, e and 1 more): text",
         "      → do this",
         "without m3: NO, it is not known whether all would go on",
-        "  minions  6 minions (a, b, c, d, e, …): text",
+        "  minions  6 minions (a, b, c, d, e and 1 more): text",
         "      → do this",
         "5 of 6 accepted minions answered",
     ]
