@@ -195,7 +195,7 @@ def register(rng: Random) -> list[Any]:
 
 
 def runs(rng: Random) -> list[Any]:
-    """What ran under a name, as peers send it (see ``once/once_runs.py``)."""
+    """What ran under a name, as peers send it (see ``once/runs.py``)."""
     node, state = rng.randbytes(8).hex(), rng.choice(("running", "done", "unfinished"))
     run = [node, 1, state, "evil", "root", "state.orchestrate", rng.random(), 0.0, 0, node, 1]
     return [[run], [[node, 1]]]
