@@ -46,7 +46,7 @@ class Attempts:
         return self.sound(order, deadline)
 
     def sound(self, order: list[MasterApi], deadline: Deadline) -> list[MasterApi]:
-        """*order*, with masters in doubt that a probe finds not to work at its end."""
+        """Probe masters in doubt: those that do not work come last in *order*."""
         bad = [
             master
             for master in order

@@ -185,7 +185,11 @@ class Tokens:
 
 
 def read_token(answer: Answer, begun: float) -> ApiToken | None:
-    """The token in the answer to a login that *begun* then (monotonic); ``None``: of no use."""
+    """
+    The token in the answer to a login; ``None`` if it cannot be used.
+
+    :param begun: when the login began, monotonic seconds.
+    """
     try:
         found = answer.returned()
         text, life = found["token"], float(found["expire"]) - float(found["start"])

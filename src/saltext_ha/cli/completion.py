@@ -38,7 +38,8 @@ def words(
     functions: Mapping[str, Callable[..., object]], own: Mapping[str, Callable[..., object]]
 ) -> list[Word]:
     """
-    All that salt-ha can call, by name, of the runner and its *own*; by signatures and docstrings.
+    All that salt-ha can call, by name: *functions* of the runner, and its *own*. Reads their
+    signatures and docstrings.
     """
     found = [
         *(Word(name, _first(of), _arguments(of)) for name, of in functions.items()),

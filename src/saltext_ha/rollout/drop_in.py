@@ -193,7 +193,11 @@ def _names(names: Any, masters: Collection[Master]) -> Iterator[tuple[str, Maste
 
 
 def fingerprint(text: Any) -> str:
-    """A SHA-256 fingerprint as Salt compares it. :raises HaError: *text* is no fingerprint."""
+    """
+    A SHA-256 fingerprint as Salt compares it: pairs, small letters.
+
+    :raises HaError: *text* is no fingerprint.
+    """
     plain = re.sub(r"[:\s]", "", str(text)).lower()
     if not re.fullmatch(f"[0-9a-f]{{{DIGITS}}}", plain):
         raise HaError(

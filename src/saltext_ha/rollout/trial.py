@@ -130,7 +130,10 @@ def _again(order: Order, last: int | None, opts: Callable[[], Mapping[str, Any]]
 
 
 def watch(opts: Mapping[str, Any], running: Callable[[], int | None], timeout: float) -> str:
-    """The master that the minion with *opts* reaches in time; empty for none."""
+    """
+    The master that the minion with *opts* reaches within *timeout* seconds after it has begun to
+    look for one; empty for none.
+    """
     now = options.running({**opts, "multimaster": False})
     deadline = time.monotonic() + options.startup_delay(opts) + timeout
     steady = 0

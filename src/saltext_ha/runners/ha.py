@@ -1182,7 +1182,8 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
     ``why``, ``leader`` (a name, or None), ``fence`` (a number that grows with each change of
     leaders, if the store has one; what runs has it in the environment as ``SALT_HA_FENCE``),
     ``return``, ``error``, ``function``, ``name``. Exit code: the function's; 0 if another master
-    leads, or it ran already; 1 if it runs nowhere, as nobody leads or the last run has not ended.
+    leads, or it ran already; 1 if it runs nowhere, as nobody leads or the last run has not ended
+    though its period is over.
 
     CLI Example:
 

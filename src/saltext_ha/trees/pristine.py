@@ -82,7 +82,9 @@ class Pristine:
         return found
 
     def keep(self, sizes: Mapping[bytes, int]) -> None:
-        """Remove copies of others than *sizes* (content → bytes), and the first time those torn."""
+        """
+        Remove all copies but those of *sizes* (content → bytes); the first time torn ones, too.
+        """
         self._known = self._listed()  # somebody may have removed some by hand
         self._read &= self._known
         for digest in self.digests - sizes.keys():

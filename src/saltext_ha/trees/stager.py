@@ -83,7 +83,11 @@ class Stager:
     # -- what there is
 
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
-        """A :class:`.TreeState` for each of those here. :raises HaError: one cannot be seen."""
+        """
+        ``trees``: each of *names* that is here, and its :class:`.TreeState`.
+
+        :raises HaError: a folder cannot be looked at, or a look at it does not end.
+        """
 
         async def look(disk: TreeDisk) -> dict[str, Any]:
             async with explained(disk.tree):

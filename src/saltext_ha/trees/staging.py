@@ -89,7 +89,11 @@ class Staging:
         """Folders whose entries are not durable yet."""
 
     def fill(self, before: Manifest, marks: Marks, find: Find) -> None:
-        """Make folders, links, and all files whose content is here; *before* is in the folder."""
+        """
+        Make the folders, the links, and all files whose content is on this disk.
+
+        :param before: the manifest that was put into the folder. :param marks: of its files.
+        """
         there = entries(self.folder)
         kept = self._keep(there, before, marks)
         for path in sorted(self.manifest.keys() - kept):
@@ -155,7 +159,10 @@ class Staging:
                 self._stop()
 
     def settle(self, digest: bytes) -> bool:
-        """Put a content at all its paths; False, and thrown away, if it has another digest."""
+        """
+        Put a content that has come whole at all its paths. If it has another digest, throw it away,
+        and return False.
+        """
         part, paths = self.parts.path(digest), self.missing[digest]
         if self.size(digest) == 0 and not part.exists():
             part.touch(mode=0o600)

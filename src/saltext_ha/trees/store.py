@@ -268,7 +268,10 @@ class TreeStore:
         return self.versions.folder / f"{version.hex()}.edited-{time.time_ns()}"
 
     def lacking(self, versions: set[bytes]) -> list[bytes]:
-        """The contents of *versions* and what is served without a copy; drops other copies."""
+        """
+        The contents of *versions* and of the served one that have no copy. Removes copies of
+        others.
+        """
         sizes: dict[bytes, int] = {}
         for version in filter(None, versions | {self.live()[1]}):
             nodes = (self.versions.manifest(version) or {}).values()

@@ -36,7 +36,7 @@ def run(ask: Ask, payload: Answer) -> Answer:
 
 
 def rebalance(ask: Ask, payload: Answer) -> Answer:
-    """The same of ``ha.rebalance``."""
+    """The same for ``ha.rebalance``: its answer, and what goes on if it is given up."""
     try:
         return ask("rebalance", payload)
     except (KeyboardInterrupt, SystemExit):

@@ -28,7 +28,11 @@ SHA256 = "sha256"
 async def minion_config(
     core: Core, endpoints: Endpoints, hash_type: str, payload: dict[str, Any]
 ) -> dict[str, Any]:
-    """:param hash_type: Salt's option, as this master has it; minions are to have the same."""
+    """
+    The answer of ``ha.minion_config``.
+
+    :param hash_type: Salt's option, as this master has it; minions are to have the same.
+    """
     masters, errors = await endpoints.all()
     counts = await core.run(core.replica.counts)
     return await asyncio.to_thread(
