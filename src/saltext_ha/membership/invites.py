@@ -109,7 +109,7 @@ class Invites:
         new, end = secrets.token_hex(16), int(time.time()) + expires_in
         made = Invite(new, end, group, share_master_key, key, share_signing_key)
         content = {**asdict(made), "key": key.hex()}
-        del content["id"]  # it is a secret of the token
+        del content["id"]  # the file is named after it
         create_whole(self._open(new), json.dumps(content).encode())
         return made
 
