@@ -394,6 +394,23 @@ def test_where_a_master_observes_the_last_keys_are_not_believed_to_be_gone(
     assert m1.store.signature("m1") is None
 
 
+def test_where_a_master_observes_a_revoked_key_that_is_back_is_no_last_one_that_is_gone(
+    m1: Master,
+) -> None:
+    """As after ``salt-key -a`` while no engine ran. It is not among the keys that are there."""
+    m1.restart()
+    m1.keeper.mode.paused = "it observes"
+    m1.knock("web0", 0, ACCEPTED)
+    m1.scan()
+    m1.remove("web0")
+    m1.deletion_told(["web0"])
+    assert m1.state("web0") == DELETED
+    m1.knock("web0", 0, ACCEPTED)
+    m1.settle()
+    assert not m1.replica.held.all()
+    assert m1.state("web0") == ACCEPTED
+
+
 # -- an older copy
 
 
