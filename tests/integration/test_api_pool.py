@@ -278,7 +278,9 @@ def test_tokens_stay_with_their_master_and_are_renewed(site: Site) -> None:
             assert not tokens[0] & tokens[1]
             current = pool._masters["a"]._tokens.current
             assert current is not None
-            requests.post(f"{a.url}/logout", headers={"X-Auth-Token": current.text}, timeout=SOON)
+            requests.post(
+                f"{a.url}/logout", headers={"X-Auth-Token": current.secret.read()}, timeout=SOON
+            )
             word, command = site.job()
             for _ in range(2):
                 pool.local("web", "cmd.run", [command])
@@ -299,7 +301,9 @@ def test_a_token_that_is_not_taken(site: Site, what: str) -> None:
         if what == "expired":
             expire(site.m1)
         elif what == "wrong":
-            mine._token = dataclasses.replace(former, secret=Secret("f" * len(former.text)))
+            mine._token = dataclasses.replace(
+                former, secret=Secret("f" * len(former.secret.read()))
+            )
         else:
             mine._token = dataclasses.replace(former, secret=other.get(Deadline(60)).secret)
         shown = mine.current
@@ -308,7 +312,8 @@ def test_a_token_that_is_not_taken(site: Site, what: str) -> None:
         job = pool.local_async("web", "cmd.run", [command])
         assert (job.master, pool.wait(job)) == ("m1", {"web": ""})
         assert mine.current is not None
-        assert mine.current.text not in (shown.text, former.text)
+        taken = mine.current.secret.read()
+        assert taken not in (shown.secret.read(), former.secret.read())
         assert healthy(pool)["m1"], "it is not the master that is at fault"
         assert site.settled(word) == 1
 
