@@ -113,10 +113,18 @@ class OutcomeUnknown(_OfJob):
     :ivar missing: the minions whose result is unknown, if they can be named.
     """
 
-    def __init__(self, master: str, known: str, jid: str | None = None, *more: Any, **named: Any):
+    def __init__(
+        self,
+        master: str,
+        known: str,
+        jid: str | None = None,
+        returned: Mapping[str, Any] | None = None,
+        missing: Collection[str] = (),
+        jids: Mapping[str, str] | None = None,
+    ) -> None:
         what = f"job {jid}" if jid else "the call"
         text = f"{what} was sent to {master} and may have run, or may run yet: {known}"
-        super().__init__(text, master, jid, *more, **named)
+        super().__init__(text, master, jid, returned, missing, jids)
         self.known = known
 
 

@@ -158,6 +158,7 @@ class EtcdLocks:
         return {}
 
     async def hold(self, wish: Wish) -> dict[str, Any]:
+        """Take or prolong a lock. :raises EtcdError: etcd does not say."""
         key = self._prefix + wish.name
         held = await self._client.get(key)
         if wish.token:
@@ -182,6 +183,7 @@ class EtcdLocks:
         return has_not(ETCD, f"{by or '?'} has it{ago}")
 
     async def release(self, wish: Wish) -> None:
+        """Give a lock back. :raises EtcdError: that failed; the lock ends by itself."""
         with contextlib.suppress(LeaseGone):
             await self._client.revoke(wish.token)
 
