@@ -167,7 +167,7 @@ class Master:
         self.skew = skew
         self.fuse = Fuse()
         self.store = MemoryStore(self.fuse)
-        self.unmounted: dict[str, tuple[str, bytes]] = {}
+        self.unmounted: dict[str, dict[str, bytes]] = {}
         """The decided slots that :meth:`unmount` took away."""
         self.rotations = 0
         self.lose_replica()
@@ -219,8 +219,14 @@ class Master:
 
     def unmount(self) -> None:
         """Every key vanishes at once; what was decided is more than is believed."""
-        slots = {minion_id: self.store.slot(minion_id) for minion_id in IDS}
-        self.unmounted = {i: slot for i, slot in slots.items() if slot and slot[0] in DECISIONS}
+        folders = self.store.folders
+        self.unmounted = {
+            minion_id: {
+                state: keys[minion_id] for state, keys in folders.items() if minion_id in keys
+            }
+            for minion_id in IDS
+            if self.store.stored(minion_id).state in DECISIONS
+        }
         for folder in self.store.folders.values():
             folder.clear()
         self.keeper.holds._guard = RevocationGuard(0.0, 0)
@@ -232,8 +238,8 @@ class Master:
         for minion_id in self.replica.held.all():
             for folder in self.store.folders.values():
                 folder.pop(minion_id, None)
-            state, key = self.unmounted[minion_id]
-            self.store.folders[state][minion_id] = key
+            for state, key in self.unmounted[minion_id].items():
+                self.store.folders[state][minion_id] = key
         self.settle()
 
     def _rotate(self, gone: Iterable[str] | None, rotate: bool) -> None:
