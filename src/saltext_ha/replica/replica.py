@@ -422,8 +422,9 @@ class Replica:
 
     def shown_counts(self) -> dict[str, int | None]:
         """
-        :meth:`counts` of the store as it really is: a held id's accepted key is not there, and a
-        deleted one is back. None: not known, as a held key that was rejected may be gone or back.
+        :meth:`counts` of the store as it really is: a held id's accepted key is not there, or has a
+        rejected one beside it; and a deleted one is back. None: not known, as either may be true,
+        and a held key that was rejected may be gone or back.
         """
         counts = Counter(self.counts())
         unknown: dict[str, None] = {}
@@ -435,8 +436,10 @@ class Replica:
             there = {state: number for state, number in rows if state}
             counts -= Counter(there)
             counts[ACCEPTED] += self.held.count - there.get(ACCEPTED, 0)
+            if there.get(ACCEPTED) or there.get(REJECTED):
+                unknown[REJECTED] = None
             if there.get(REJECTED):
-                unknown = {ACCEPTED: None, REJECTED: None}
+                unknown[ACCEPTED] = None
         return {**+counts, **unknown}
 
     # -- inside
