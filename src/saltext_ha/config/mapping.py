@@ -70,7 +70,7 @@ class HaConfig:
     :ivar sync_interval: seconds between two comparisons of digests with a peer.
     :ivar scan_interval: seconds between two full passes over the key store; changes are normally
         seen at once. For key folders it is up to ten times as long where a pass would cost more
-        than a tenth of a percent of a processor (100 000 keys: about every 10 minutes).
+        than a twentieth of a percent of a processor (100 000 keys: about every 10 minutes).
     :ivar peer_timeout: a peer that has not answered after so many seconds is ``unknown``.
     :ivar hold_minimum: more accepted or rejected keys than this, and than ``hold_fraction`` of
         them, gone within a minute without ``salt-key`` or its wheel, are

@@ -16,7 +16,7 @@ FOLDER_INTERVAL = 0.5
 # Salt's events tell of changes, too.
 WATCH_SHARE = 0.05
 # The folders' times show most changes, so a regular pass finds next to nothing.
-REGULAR_SHARE = 0.001
+REGULAR_SHARE = 0.0005
 # A pass of any cost is delayed by at most this many intervals.
 LONGEST = 10
 

@@ -23,12 +23,12 @@ from tests.loop import in_a_loop, until
 
 def test_a_small_store_is_looked_at_at_every_interval() -> None:
     assert pause(60, 0.0, REGULAR_SHARE) == 60
-    assert pause(60, 0.05, REGULAR_SHARE) == 60
+    assert pause(60, 0.025, REGULAR_SHARE) == 60
 
 
-def test_a_large_one_costs_a_tenth_of_a_percent_of_a_processor() -> None:
-    assert pause(60, 0.3, REGULAR_SHARE) == 300
-    assert pause(5, 0.01, REGULAR_SHARE) == 10
+def test_a_large_one_costs_a_twentieth_of_a_percent_of_a_processor() -> None:
+    assert pause(60, 0.15, REGULAR_SHARE) == 300
+    assert pause(5, 0.01, REGULAR_SHARE) == 20
 
 
 def test_however_large_it_is_it_is_looked_at() -> None:
