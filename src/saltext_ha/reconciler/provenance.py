@@ -39,9 +39,6 @@ class Provenance:
         self._store = store
         self._replica = replica
         self._name = name
-        owner, *tokens = replica.meta.signatures or [name]
-        # A master with a new name, or with the replica of another master, signs again.
-        self._tokens = tokens if owner == name else []
         self._signed = float("-inf")
 
     def look(self) -> str:
@@ -50,19 +47,28 @@ class Provenance:
 
         :raises StoreError: the store cannot be read.
         """
-        if not self._tokens:
+        tokens = self._tokens
+        if not tokens:
             return OURS
         found = self._store.signature(self._name)
         if found is None:
             return MISSING
-        if found in self._tokens:
+        if found in tokens:
             return OURS
-        return NEWER if _number(found) > _number(self.token) else OLDER
+        return NEWER if _number(found) > _number(tokens[-1]) else OLDER
+
+    @property
+    def _tokens(self) -> list[str]:
+        """The signatures that are valid."""
+        owner, *tokens = self._replica.meta.signatures or [self._name]
+        # A master with a new name, or with the replica of another master, signs again.
+        return tokens if owner == self._name else []
 
     @property
     def token(self) -> str:
         """The last signature; empty when the store was never signed."""
-        return self._tokens[-1] if self._tokens else ""
+        tokens = self._tokens
+        return tokens[-1] if tokens else ""
 
     @property
     def had(self) -> bool:
@@ -115,7 +121,6 @@ class Provenance:
     def _remember(self, tokens: list[str]) -> None:
         with self._replica.transaction():
             self._replica.meta.signatures = [self._name, *tokens]
-        self._tokens = tokens
 
 
 def _number(token: str) -> int:
