@@ -19,15 +19,17 @@ from saltext_ha.reconciler.task import Task
 SETTLE = 0.25
 # How soon a failed look is repeated.
 RETRY = 5.0
-# Minions can make Salt report deletions.
-MOST_DELETIONS = 10_000
 
 
 class Work(NamedTuple):
-    """Look not before ``at``; believe from ``certain_at`` on that an absent key is gone."""
+    """An id to look at."""
 
     at: float
+    """Not before this time."""
     certain_at: float = math.inf
+    """From this time on it is believed that an absent key is gone."""
+    deleted_by: str | None = None
+    """By whom Salt reported it as deleted; None: it did not. Only Salt's event tells this."""
 
 
 class WorkQueue:
@@ -40,8 +42,6 @@ class WorkQueue:
         self._clock = clock
         self._next = self._wake = math.inf
         self._waiting: dict[str, Work] = {}
-        self._deletions: dict[str, str] = {}
-        """Id that Salt reported as deleted → by whom. Only Salt's event tells this."""
 
     def __contains__(self, minion_id: str) -> bool:
         return minion_id in self._waiting
@@ -61,19 +61,14 @@ class WorkQueue:
 
     def begin(self, ids: Collection[str], by: str = "", deleted: bool = False) -> None:
         """A look at *ids* begins; they are due again after a while, unless it is :meth:`done`."""
-        self._put(ids, RETRY)
-        if deleted:
-            for minion_id in ids:
-                if minion_id in self._deletions or len(self._deletions) < MOST_DELETIONS:
-                    self._deletions[minion_id] = by
+        self._put(ids, RETRY, by if deleted else None)
 
     def done(self, ids: Iterable[str], deleted: bool = False) -> None:
         """What *ids* show is recorded; with *deleted*, also the deletion that Salt reported."""
         for minion_id in ids:
-            if deleted:
-                self._deletions.pop(minion_id, None)
-            if minion_id not in self._deletions:
-                self._waiting.pop(minion_id, None)
+            work = self._waiting.get(minion_id)
+            if work and (deleted or work.deleted_by is None):
+                del self._waiting[minion_id]
 
     def look_again(self, minion_id: str, believe: bool = True) -> None:
         """
@@ -81,10 +76,10 @@ class WorkQueue:
         first time.
         """
         at, certain_at = self._clock() + SETTLE, math.inf
+        known = self._waiting.get(minion_id, Work(math.inf))
         if believe:
-            known = self._waiting.get(minion_id)
-            at = certain_at = min(at, known.certain_at if known else math.inf)
-        self._waiting[minion_id] = Work(at, certain_at)
+            at = certain_at = min(at, known.certain_at)
+        self._waiting[minion_id] = Work(at, certain_at, known.deleted_by)
         self._next = min(self._next, at)
 
     def overdue(self) -> float:
@@ -99,8 +94,9 @@ class WorkQueue:
     def late(self) -> list[Task]:
         """The deletions that Salt reported and that could not be recorded yet."""
         together: dict[str, list[str]] = {}
-        for minion_id, by in self._deletions.items():
-            together.setdefault(by, []).append(minion_id)
+        for minion_id, work in self._waiting.items():
+            if work.deleted_by is not None:
+                together.setdefault(work.deleted_by, []).append(minion_id)
         return [
             Task.look(some, by, deleted=True)
             for by, ids in together.items()
@@ -111,21 +107,29 @@ class WorkQueue:
         """What is due, and what is :meth:`late`; due again after a while unless :meth:`done`."""
         self._wake = math.inf
         now = self._clock()
-        due = {i: work.certain_at <= now for i, work in self._waiting.items() if work.at <= now}
+        due = {i: work for i, work in self._waiting.items() if work.at <= now}
         self._put(due, RETRY)
         self._next = min((work.at for work in self._waiting.values()), default=math.inf)
         tasks = self.late()
         for certain in (True, False):
-            ids = [i for i in due if due[i] is certain and i not in self._deletions]
+            ids = [
+                minion_id
+                for minion_id, work in due.items()
+                if work.deleted_by is None and (work.certain_at <= now) is certain
+            ]
             if ids:
                 tasks.append(Task.look(ids, certain=certain))
         return tasks
 
-    def _put(self, ids: Collection[str], delay: float) -> None:
+    def _put(self, ids: Collection[str], delay: float, deleted_by: str | None = None) -> None:
         at = self._clock() + delay
-        new = Work(at)
+        new = Work(at, deleted_by=deleted_by)
         for minion_id in ids:
             known = self._waiting.get(minion_id)
-            self._waiting[minion_id] = Work(at, known.certain_at) if known else new
+            if known:
+                by = known.deleted_by if deleted_by is None else deleted_by
+                self._waiting[minion_id] = Work(at, known.certain_at, by)
+            else:
+                self._waiting[minion_id] = new
         if ids:
             self._next = min(self._next, at)
