@@ -104,7 +104,7 @@ class Keeper:
         self._writer = writer = Writer(replica, name, clock, announce)
         self.holds = holds = Holds(store, replica, guard=guard, writer=writer, work=work, mode=mode)
         races = Races()
-        revocations = Revocations(store, replica, revoke)
+        revocations = Revocations(store, replica, mode, revoke)
         self._observer = Observer(
             store=store,
             replica=replica,

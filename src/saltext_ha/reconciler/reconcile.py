@@ -174,13 +174,10 @@ class Reconciler:
         :raises StoreError: the store cannot be written; the rest is done later.
         """
         changed: list[Record] = []
-        if self.mode.never:
-            self.revocations.leave_to_others()
         if self.mode.able:
             ids = self.replica.dirty() if ids is None else ids
             changed = self.reconcile(Task.look(ids), strict=True)
-        if not self.mode.only_reports:
-            self.revocations.follow_up(clean=self.mode.writes)
+        self.revocations.follow_up()
         if self.mode.writes:
             if self.holds.provenance.signing_due():
                 self.holds.provenance.sign()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from saltext_ha.common.errors import UncleanCaches
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import KeyStore
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.placement import ABSENT
 
@@ -24,9 +25,10 @@ class Revocations:
         crash), and whether a rotation is needed: not if no accepted key was revoked.
     """
 
-    def __init__(self, store: KeyStore, replica: Replica, revoke: Revoke) -> None:
+    def __init__(self, store: KeyStore, replica: Replica, mode: WriteMode, revoke: Revoke) -> None:
         self._store = store
         self._replica = replica
+        self._mode = mode
         self._revoke = revoke
         self._gone: set[str] | None = None if replica.meta.revocation_due else set()
         """Ids that lost their last key since caches were cleaned; None: unknown after a crash."""
@@ -36,20 +38,20 @@ class Revocations:
         if self._gone is not None:
             self._gone.add(minion_id)
 
-    def leave_to_others(self) -> None:
-        """Do not clean: Salt deleted the keys here, and cleans its caches."""
-        if self._gone and not self._replica.meta.revocation_due:
-            self._gone.clear()
-
-    def follow_up(self, *, clean: bool = True) -> None:
+    def follow_up(self) -> None:
         """
-        Rotate and clean what is due.
+        Rotate and clean what is due; nothing on a master that only reports. While the store is not
+        written, the caches wait: it may not be the right one.
 
-        :param clean: if not, the caches wait: a store that is not written may not be the right one.
         :raises StoreError: that failed, and stays due. A rotation that was made does not: all
             minions would authenticate anew, each time.
         """
-        due, gone = self._replica.meta.revocation_due, self._gone if clean else set()
+        due, clean = self._replica.meta.revocation_due, self._mode.writes
+        if self._mode.never and self._gone and not due:
+            self._gone.clear()  # others deleted the keys here, and clean the caches
+        if self._mode.only_reports:
+            return
+        gone = self._gone if clean else set()
         if not due and gone == set():
             return
         point("revoke.begin")

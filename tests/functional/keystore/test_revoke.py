@@ -19,6 +19,7 @@ from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
 from saltext_ha.reconciler.revocations import Revocations
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 
 pytestmark = pytest.mark.core
@@ -146,7 +147,7 @@ def test_caches_that_cannot_be_cleaned_do_not_have_the_aes_key_rotated_again(
     if not known:
         due()
     revocations = Revocations(
-        open_store(opts), replica, lambda gone, rotate: revoke(opts, gone, rotate)
+        open_store(opts), replica, WriteMode(), lambda gone, rotate: revoke(opts, gone, rotate)
     )
     due()
     revocations.is_gone("web3")
