@@ -26,6 +26,7 @@ from saltext_ha.replica.meta import Meta
 from saltext_ha.replica.opening import files_of
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.record import PENDING
 from saltext_ha.sync import shared_store
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.identity import Identity
@@ -96,7 +97,9 @@ def open_keeper(
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
             revoke=revoked,
             mode=mode,
-            newcomers=Newcomers(config.pending_limit, config.pending_rate),
+            newcomers=Newcomers(
+                lambda: replica.counts().get(PENDING, 0), config.pending_limit, config.pending_rate
+            ),
             deleted_by_salt=cluster.of(opts) is not None and not mode.never,
             name_of=vouching.name_of,
             **parts,

@@ -160,7 +160,7 @@ class Core:
     async def begin(self) -> None:
         """The first pass over the store, before anything else is asked of the keeper."""
         await self.scan()
-        await self.run(lambda: self.keeper.newcomers.begin_counting(time.monotonic()))
+        await self.run(self.keeper.newcomers.begin_counting)
         try:
             await self.run(self.replica.index)
         except HaError as exc:

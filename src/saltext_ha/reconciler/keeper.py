@@ -100,12 +100,12 @@ class Keeper:
         self.mode = mode = mode or WriteMode()
         self.work = work = WorkQueue()
         self.refused = refused = RefusedIds()
-        self.newcomers = newcomers = newcomers or Newcomers(10**9, 10**9)
+        self.newcomers = newcomers = newcomers or Newcomers(lambda: 0, 10**9, 10**9)
         self._writer = writer = Writer(replica, name, clock, announce)
         self.holds = holds = Holds(store, replica, guard=guard, writer=writer, work=work, mode=mode)
         races = Races()
         revocations = Revocations(store, replica, mode, revoke)
-        self._observer = Observer(
+        observer = Observer(
             store=store,
             replica=replica,
             holds=holds,
@@ -132,9 +132,10 @@ class Keeper:
             mode=mode,
             work=work,
             holds=holds,
+            newcomers=newcomers,
             races=races,
             revocations=revocations,
-            observer=self._observer,
+            observer=observer,
             applier=applier,
             writer=writer,
         )
@@ -151,10 +152,6 @@ class Keeper:
         :return: the records that changed, to be pushed to the peers.
         """
         return self.reconciler.reconcile(Task.look(ids, by, certain=certain))
-
-    def newcomers_due(self) -> list[str]:
-        """The new ids that wait, and for which there is room now."""
-        return self._observer.newcomers_due()
 
     def reconcile_all(self, tasks: Iterable[Task]) -> list[Record]:
         """

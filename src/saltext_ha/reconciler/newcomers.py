@@ -8,6 +8,8 @@ when there is room, or at once if an operator decides about them.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from itertools import islice
 
 log = logging.getLogger(__name__)
@@ -21,14 +23,24 @@ class Newcomers:
     """
     Admits new ids of one master's key store; one thread only.
 
+    :param pending: says how many ids are pending now.
     :param most: how many ids may be pending in all.
     :param per_minute: how many ids are admitted in a minute after :meth:`begin_counting`; ids that
         are in the folder when the engine starts have gathered over a longer time.
+    :param clock: any steadily growing time in seconds.
     """
 
-    def __init__(self, most: int, per_minute: int) -> None:
+    def __init__(
+        self,
+        pending: Callable[[], int],
+        most: int,
+        per_minute: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.waiting: dict[str, None] = {}
         """Ids that are in the store and not recorded."""
+        self._pending = pending
+        self._clock = clock
         self._most = most
         self._per_minute = per_minute
         self._counts = False
@@ -36,20 +48,21 @@ class Newcomers:
         self._at = 0.0
         self._room = 0.0
 
-    def begin_counting(self, now: float) -> None:
-        """Limit the rate from now on; *now* in seconds of one clock for all calls."""
-        self._counts, self._at = True, now
+    def begin_counting(self) -> None:
+        """Limit the rate from now on."""
+        self._counts, self._at = True, self._clock()
         self._allowance = float(self._per_minute)
 
-    def measure(self, pending: int, now: float, *, at_once: bool = False) -> None:
+    def measure(self, *, at_once: bool = False) -> None:
         """
         Compute how much room there is for the following calls of :meth:`admit`.
 
-        :param pending: how many ids are pending now. :param at_once: ignore the rate.
+        :param at_once: ignore the rate.
         """
+        now = self._clock()
         grown = self._allowance + (now - self._at) * self._per_minute / MINUTE
         self._allowance, self._at = min(grown, float(self._per_minute)), now
-        self._room = float(self._most - pending)
+        self._room = float(self._most - self._pending())
         if self._counts and not at_once:
             self._room = min(self._room, self._allowance)
 
@@ -74,14 +87,14 @@ class Newcomers:
         """The id is gone, or was decided."""
         self.waiting.pop(minion_id, None)
 
-    def due(self, pending: int, now: float) -> list[str]:
+    def due(self) -> list[str]:
         """
         Waiting ids for which there is room now; none while the room is too small to be worth a
         look.
         """
         if not self.waiting:
             return []
-        self.measure(pending, now)
+        self.measure()
         worth = max(1.0, SHARE * min(self._most, self._per_minute))
         if self._room < min(len(self.waiting), worth):
             return []

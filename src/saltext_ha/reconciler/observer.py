@@ -95,7 +95,7 @@ class Observer:
         seen: dict[str, Sighting] = {}
         again: dict[str, bool] = {}
         held = self.replica.held
-        self.newcomers.measure(self._pending(), time.monotonic(), at_once=task.adopted)
+        self.newcomers.measure(at_once=task.adopted)
         for minion_id in ids:
             found = self._find(minion_id, task.certain)
             if found is None:
@@ -219,14 +219,6 @@ class Observer:
             self.replica.put(changed[key])
             known[key] = join(known.get(key, {}), {value.dot.node: value.dot.counter})
         return LocalChange(changed, known)
-
-    def newcomers_due(self) -> list[str]:
-        """The waiting ids for which there is room now."""
-        return self.newcomers.due(self._pending(), time.monotonic())
-
-    def _pending(self) -> int:
-        """How many ids are undecided."""
-        return self.replica.counts().get(PENDING, 0)
 
     def _find(self, minion_id: str, certain: bool) -> Sighting | None:
         """

@@ -21,6 +21,7 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.reconciler.applier import Applier, Move
 from saltext_ha.reconciler.holds import Holds
+from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.observer import Observer, Sighting, contexts
 from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER, OURS
@@ -48,6 +49,7 @@ class Reconciler:
     mode: WriteMode
     work: WorkQueue
     holds: Holds
+    newcomers: Newcomers
     races: Races
     revocations: Revocations
     observer: Observer
@@ -61,7 +63,7 @@ class Reconciler:
         :return: *ids*, and others that wait, in batches to reconcile one after the other; the work
             queue has them, too.
         """
-        ids = in_order({*ids, *self.work.ids(), *self.observer.newcomers_due()})
+        ids = in_order({*ids, *self.work.ids(), *self.newcomers.due()})
         self.work.begin(ids)
         if not self.mode.adopting and self.holds.is_ours():
             self.holds.hold_back(Task.look(ids))

@@ -51,7 +51,7 @@ class Scanner:
         try:
             while True:
                 changed = await loop.run_in_executor(watching, self._until_due, wait, over)
-                due = changed or bool(await core.run(core.keeper.newcomers_due))
+                due = changed or bool(await core.run(core.keeper.newcomers.due))
                 cost = await core.scan() if due else 0.0
                 wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
         finally:

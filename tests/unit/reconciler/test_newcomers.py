@@ -5,52 +5,69 @@ from __future__ import annotations
 import pytest
 
 from saltext_ha.reconciler.newcomers import Newcomers
+from tests.unit.clock import Clock
 
 pytestmark = pytest.mark.core
 
 
-def admitted(newcomers: Newcomers, count: int, pending: int, now: float) -> int:
-    newcomers.measure(pending, now)
-    return sum(newcomers.admit(f"web{number}") for number in range(count))
+class Master:
+    """One that records as many new ids as may come in."""
+
+    def __init__(self, clock: Clock, most: int, per_minute: int) -> None:
+        self.pending = 0
+        self.newcomers = Newcomers(lambda: self.pending, most, per_minute, clock)
+
+    def admitted(self, count: int, pending: int) -> int:
+        """How many of *count* new ids come in while so many are *pending*."""
+        self.pending = pending
+        self.newcomers.measure()
+        return sum(self.newcomers.admit(f"web{number}") for number in range(count))
+
+    def due(self, pending: int) -> list[str]:
+        self.pending = pending
+        return self.newcomers.due()
 
 
-def test_so_many_may_be_pending() -> None:
-    newcomers = Newcomers(100, 1000)
-    assert admitted(newcomers, 500, 40, 0.0) == 60
-    assert admitted(newcomers, 500, 100, 0.0) == 0
-    assert admitted(newcomers, 500, 200, 0.0) == 0
-    assert "known here only" in newcomers.note()
+def test_so_many_may_be_pending(clock: Clock) -> None:
+    master = Master(clock, 100, 1000)
+    assert master.admitted(500, pending=40) == 60
+    assert master.admitted(500, pending=100) == 0
+    assert master.admitted(500, pending=200) == 0
+    assert "known here only" in master.newcomers.note()
 
 
-def test_so_many_come_in_a_minute() -> None:
-    newcomers = Newcomers(10_000, 60)
+def test_so_many_come_in_a_minute(clock: Clock) -> None:
+    master = Master(clock, 10_000, 60)
     # What lies in the folder at the start came over a longer time.
-    assert admitted(newcomers, 500, 0, 0.0) == 500
-    newcomers.begin_counting(0.0)
-    assert admitted(newcomers, 500, 0, 0.0) == 60
-    assert admitted(newcomers, 500, 0, 60.0) == 60
-    assert admitted(newcomers, 500, 0, 61.5) == 1
+    assert master.admitted(500, pending=0) == 500
+    master.newcomers.begin_counting()
+    assert master.admitted(500, pending=0) == 60
+    clock.now += 60.0
+    assert master.admitted(500, pending=0) == 60
+    clock.now += 1.5
+    assert master.admitted(500, pending=0) == 1
     # A quiet year is no reason for a flood.
-    assert admitted(newcomers, 500, 0, 3e7) == 60
+    clock.now += 3e7
+    assert master.admitted(500, pending=0) == 60
 
 
-def test_who_waits_comes_in_when_there_is_room() -> None:
-    newcomers = Newcomers(100, 1000)
-    newcomers.begin_counting(0.0)
-    assert admitted(newcomers, 150, 0, 0.0) == 100
-    assert newcomers.due(100, 0.0) == []
+def test_who_waits_comes_in_when_there_is_room(clock: Clock) -> None:
+    master = Master(clock, 100, 1000)
+    master.newcomers.begin_counting()
+    assert master.admitted(150, pending=0) == 100
+    assert master.due(pending=100) == []
     # Not one by one: each look costs a pass over the store.
-    assert newcomers.due(95, 0.0) == []
-    due = newcomers.due(0, 0.0)
+    assert master.due(pending=95) == []
+    due = master.due(pending=0)
     assert due == [f"web{number}" for number in range(100, 150)]
-    newcomers.measure(0, 0.0)
-    assert all(map(newcomers.admit, due))
-    assert newcomers.note() == ""
+    master.newcomers.measure()
+    assert all(map(master.newcomers.admit, due))
+    assert master.newcomers.note() == ""
 
 
-def test_who_is_gone_or_decided_about_does_not_wait() -> None:
-    newcomers = Newcomers(0, 1)
-    newcomers.measure(0, 0.0)
+def test_who_is_gone_or_decided_about_does_not_wait(clock: Clock) -> None:
+    newcomers = Master(clock, 0, 1).newcomers
+    newcomers.measure()
     assert not newcomers.admit("web1")
     newcomers.discard("web1")
     newcomers.discard("web2")

@@ -45,12 +45,11 @@ class Core:
     """One that counts what is asked of its thread."""
 
     def __init__(self, touched: Callable[[], bool]) -> None:
-        self.newcomers = SimpleNamespace(waiting={})
+        self.newcomers = SimpleNamespace(waiting={}, due=lambda: list(self.newcomers.waiting))
         store = SimpleNamespace(touched=touched, watched=True)
         self.keeper = SimpleNamespace(
             store=store,
             newcomers=self.newcomers,
-            newcomers_due=lambda: list(self.newcomers.waiting),
         )
         self.asked = self.timed_looks = self.passes = 0
 
@@ -117,7 +116,7 @@ async def test_the_watch_keeps_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
 
     store = SimpleNamespace(touched=lambda: True, watched=True)
-    keeper = SimpleNamespace(store=store, newcomers=SimpleNamespace(waiting={}))
+    keeper = SimpleNamespace(store=store, newcomers=SimpleNamespace(waiting={}, due=list))
     core = SimpleNamespace(run=run, scan=scan, timed=lambda question: question(), keeper=keeper)
     monkeypatch.setattr(scanner, "FOLDER_INTERVAL", 0.01)
 
