@@ -341,13 +341,15 @@ def _may_have_shown(applied: Applied, now: Stored) -> Stored:
 
 def _without_held(seen: Sighting, records: Records) -> Sighting:
     """
-    *seen*, for a held id, as an operator in an emptied store sees it: a decision about another key
-    does not mean the held key.
+    *seen*, for an id that is held no longer, as an operator in an emptied store sees it: a decision
+    about another key does not mean the held key, and denied keys that went with it were deleted by
+    nobody.
     """
     applied, now = seen.applied, seen.content.stored
-    held = applied.stored.key
-    if not now.slot or now.key == held or interpretation.still_accepted(applied.stored, now):
-        return seen
+    there = applied.stored._replace(denied=applied.stored.denied & now.denied)
+    applied, held = applied._replace(stored=there), there.key
+    if not now.slot or now.key == held or interpretation.still_accepted(there, now):
+        return seen._replace(applied=applied)
     known = contexts(records) if applied.known is None else applied.known
     shown = {key: context for key, context in known.items() if key != held}
     return seen._replace(applied=applied._replace(stored=ABSENT, known=shown))

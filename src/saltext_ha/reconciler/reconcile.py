@@ -310,7 +310,8 @@ class Reconciler:
         :param seen: None if the id was not looked at, or is not believed.
         :param settled: whether all local changes of the id are recorded.
         """
-        row = was = self.replica.applied(minion_id)
+        was = self.replica.applied(minion_id)
+        row = seen.applied if seen else was
         before = records = self.replica.get(minion_id)
         now = seen.content.stored if seen else was.stored
         local = self.observer.record(minion_id, seen, records, task) if seen and seen.news else None
@@ -328,7 +329,7 @@ class Reconciler:
                 self.replica.put(record, task.receipt)
                 heard[record.fingerprint] = record
             records = records | heard
-        if not (local or heard or was.dirty):
+        if not (local or heard or was.dirty or row != was):
             return {}, None
         self.writer.explain(minion_id, before, records)
         if row.known is None:

@@ -9,7 +9,7 @@ import pytest
 
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.reconciler.own_writes import MINION
-from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
+from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import KEYS, Master, exchange, shared
 
 pytestmark = pytest.mark.core
@@ -278,6 +278,26 @@ def test_who_decides_in_an_emptied_folder_does_not_mean_the_key_that_is_held(
     # Of two accepted keys each master keeps its own, until the conflict is ended.
     here = KEYS[1] if state == ACCEPTED else KEYS[0]
     assert m1.files()[ACCEPTED, "web0"] == here
+
+
+def test_denied_keys_that_do_not_come_back_with_the_held_one_were_not_deleted(
+    m1: Master, m2: Master
+) -> None:
+    """The key folder is emptied, and only ``minions`` comes back."""
+    m1.minimum = 0
+    m1.restart()
+    shared(m1, m2, "web1")
+    m1.knock("web1", 1, DENIED)
+    exchange(m1, m2)
+    m1.remove("web1")
+    m1.scan()
+    assert list(m1.replica.held.all()) == ["web1"]
+    m1.knock("web1", 0, ACCEPTED)
+    m1.settle()
+    assert not m1.replica.held.all()
+    assert m1.state("web1", key=1) == DENIED
+    assert m1.files() == m2.files()
+    assert m1.files().keys() == {(ACCEPTED, "web1"), (DENIED, "web1")}
 
 
 def test_up_to_the_minimum_is_believed(m1: Master) -> None:
