@@ -173,7 +173,7 @@ class Holds:
 
     def _believes(self, state: str, ids: Sequence[str]) -> bool:
         """Whether it is believed that *ids*, which were in *state*, are gone, or are back."""
-        there = self._replica.counts().get(state, 0) - self._replica.held.count
+        there = self._replica.counts().get(state, 0) - self._replica.held.by_state()[state]
         gone = sum(self._replica.applied(i).stored.state == state for i in ids)
         observes = self._mode.paused and not self._mode.never
         if observes and not self.provenance.token and gone >= max(1, there):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable
 
 from saltext_ha.replica.history import sqlite_glob
@@ -33,6 +34,16 @@ class HeldIds:
             "SELECT id, since FROM held WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )
         return dict(rows)
+
+    def by_state(self) -> Counter[str]:
+        """Number of held ids by the state of their slot, as it was last recorded."""
+        if not self.count and not self._changed:  # mostly
+            return Counter()
+        # Without CROSS JOIN, SQLite would read the whole table for each held id.
+        rows = self._db.execute(
+            "SELECT state, count(*) FROM stored CROSS JOIN held USING (id) GROUP BY state"
+        )
+        return Counter({state: number for state, number in rows if state})
 
     def add(self, ids: Iterable[str], since: float) -> None:
         """Remember held changes."""

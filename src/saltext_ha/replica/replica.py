@@ -429,16 +429,12 @@ class Replica:
         counts = Counter(self.counts())
         unknown: dict[str, None] = {}
         if self.held.count:
-            # Without CROSS JOIN, SQLite would read the whole table for each held id.
-            rows = self._db.execute(
-                "SELECT state, count(*) FROM stored CROSS JOIN held USING (id) GROUP BY state"
-            )
-            there = {state: number for state, number in rows if state}
-            counts -= Counter(there)
-            counts[ACCEPTED] += self.held.count - there.get(ACCEPTED, 0)
-            if there.get(ACCEPTED) or there.get(REJECTED):
+            there = self.held.by_state()
+            counts -= there
+            counts[ACCEPTED] += self.held.count - there[ACCEPTED]
+            if there[ACCEPTED] or there[REJECTED]:
                 unknown[REJECTED] = None
-            if there.get(REJECTED):
+            if there[REJECTED]:
                 unknown[ACCEPTED] = None
         return {**+counts, **unknown}
 

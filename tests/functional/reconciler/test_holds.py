@@ -162,6 +162,29 @@ def test_many_old_rejected_keys_that_are_copied_here_are_held(tmp_path: Path, ke
     assert len([state for state, _ in m2.files() if state == ACCEPTED]) == len(NAMES) - 1
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_held_key_is_deleted_on_another_master(tmp_path: Path, copied: bool) -> None:
+    """On its own master the deletion counts only there: the event may be forged."""
+    m1, m2 = Master(tmp_path, "m1", minimum=0), Master(tmp_path, "m2")
+    shared(m1, m2, "web1", "web2")
+    if copied:
+        m1.knock("web1", 0, REJECTED)
+    else:
+        m1.remove("web1")
+    m1.scan()
+    assert list(m1.replica.held.all()) == ["web1"]
+    m1.remove("web1")
+    m1.deletion_told(["web1"])
+    assert list(m1.replica.held.all()) == ["web1"]
+    exchange(m1, m2)
+    assert m2.files().keys() == {(ACCEPTED, "web1"), (ACCEPTED, "web2")}
+    m2.remove("web1")
+    m2.deletion_told(["web1"])
+    exchange(m1, m2)
+    assert m1.state("web1") == m2.state("web1") == DELETED
+    assert not m1.replica.held.all()
+
+
 def test_what_an_operator_rejects_is_never_held(tmp_path: Path) -> None:
     """Salt moves the keys, and says so later; some may also be known by their event alone."""
     m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
@@ -298,6 +321,24 @@ def test_denied_keys_that_do_not_come_back_with_the_held_one_were_not_deleted(
     assert m1.state("web1", key=1) == DENIED
     assert m1.files() == m2.files()
     assert m1.files().keys() == {(ACCEPTED, "web1"), (DENIED, "web1")}
+
+
+def test_held_keys_of_one_state_do_not_count_for_another(m1: Master) -> None:
+    rejected = [f"bad{number:02}" for number in range(20)]
+    for name in rejected:
+        m1.knock(name, 0, REJECTED)
+    for name in NAMES:
+        m1.knock(name, 0, ACCEPTED)
+    m1.settle()
+    m1.keeper.holds._guard._fraction = 0.5
+    for name in rejected:
+        m1.remove(name)
+    m1.scan()
+    assert list(m1.replica.held.all()) == rejected
+    for name in NAMES[:15]:
+        m1.remove(name)
+    m1.scan()
+    assert list(m1.replica.held.all()) == rejected, "15 of 30 accepted ones are not too many"
 
 
 def test_up_to_the_minimum_is_believed(m1: Master) -> None:
