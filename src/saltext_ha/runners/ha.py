@@ -268,20 +268,19 @@ def refill(test: bool = False) -> Answer:
 def release(test: bool = False, deletes: int | None = None) -> Answer:
     """
     Confirm that a change of many keys on this master was meant: keys that vanished are then deleted
-    on all masters, revoked keys that came back are accepted on all, and rejected keys that were
-    copied beside accepted ones reject their minions on all. It also confirms a key folder that was
-    replaced. Run it on the master where the keys are held; another one says which that is.
+    on all masters, revoked keys that came back are accepted on all. It also confirms a key folder
+    that was replaced. Run it on the master where the keys are held; another one says which that is.
     ``ha.refill`` does the opposite.
 
     test
-        Only list the keys, and say how many would be deleted or rejected.
+        Only list the keys, and say how many would be deleted.
     deletes
-        How many keys it is to delete, or reject, on all masters. If that is another number now,
-        nothing is done, and the error names the number.
+        How many keys it is to delete on all masters. If it would delete another number now, nothing
+        is done, and the error names that number.
 
     Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held, ``deletes`` is how
-    many keys are deleted or rejected. Exit code 2 if a master could not be asked whether it holds
-    keys, 1, and a note, if no master writes the changes, as for ``ha.resolve``.
+    many keys are deleted. Exit code 2 if a master could not be asked whether it holds keys, 1, and
+    a note, if no master writes the changes, as for ``ha.resolve``.
 
     CLI Example:
 
