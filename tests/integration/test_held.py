@@ -135,25 +135,6 @@ def test_files_that_are_removed_in_great_number_are_held(lab: Lab, minions: dict
     assert not held(m1)
 
 
-def test_old_rejected_keys_that_are_copied_back_shut_nobody_out(
-    lab: Lab, minions: dict[str, str]
-) -> None:
-    m1, m2 = lab.masters.values()
-    for minion_id, key in minions.items():
-        m2.plant("minions_rejected", minion_id, key)
-    wait_for(lambda: held(m2) == [{"master": "m2", "keys": KEYS}], SOON, "held on m2")
-    assert m1.keys()["minions"].keys() == minions.keys()
-    m2.salt_run("ha.refill").check()
-    settled(lab, m1, m2)
-    assert m1.keys()["minions"] == m2.keys()["minions"] == minions
-    # What an operator rejects is no copy, however many: Salt moves the keys.
-    m2.salt_key("--include-accepted", "-y", "-r", "web*").check()
-    wait_for(lambda: m1.keys()["minions_rejected"].keys() == minions.keys(), SOON, "rejected")
-    assert not held(m2)
-    m2.salt_key("--include-rejected", "-y", "-a", "web*").check()
-    settled(lab, m1, m2)
-
-
 def test_an_emptied_folder_is_filled_again(lab: Lab, minions: dict[str, str]) -> None:
     m1, m2 = lab.masters.values()
     with unseen(m2):

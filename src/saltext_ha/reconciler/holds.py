@@ -133,8 +133,8 @@ class Holds:
 
     def hold_back(self, task: Task) -> None:
         """
-        Hold accepted and rejected keys that went away, and revoked or rejected ones that came back,
-        if too many to be believed; in each state by itself, as each is a folder.
+        Hold accepted and rejected keys that went away, and revoked ones that came back, if too many
+        to be believed; in each state by itself, as each is a folder.
 
         What Salt reported as deleted is one decision, whatever its number: half of it believed and
         half held would be nobody's.
@@ -164,9 +164,9 @@ class Holds:
             return
         if self._hold([minion_id for ids in suspects.values() for minion_id in ids]):
             log.error(
-                "ha held: %d keys vanished from the key store of %s, or revoked or rejected ones "
-                "came back; nothing was recorded. Bring the folder back; or fill it with what the "
-                "group knows: salt-run ha.refill; or confirm the change: salt-run ha.release",
+                "ha held: %d keys vanished from the key store of %s, or revoked ones came back; "
+                "nothing was recorded. Bring the folder back; or fill it with what the group "
+                "knows: salt-run ha.refill; or confirm the change: salt-run ha.release",
                 held.count,
                 self._writer.name,
             )
@@ -201,16 +201,13 @@ class Holds:
 
     def is_held(self, minion_id: str, content: Content, applied: Applied, by: str) -> bool:
         """Whether a change is of a kind that is held if there are many."""
-        before, now = applied.stored, content.stored
-        if now.slot == before.slot or still_accepted(before, now):
+        now = content.stored
+        if now.slot == applied.stored.slot or still_accepted(applied.stored, now):
             return False
-        if before.state in DECISIONS and now.state not in DECISIONS:
+        if applied.stored.state in DECISIONS and now.state not in DECISIONS:
             # A minion that knocks at an emptied store brings nothing back.
             return True
-        if before.state == ACCEPTED and before.slot in now.entries:
-            # Salt moves a key that it rejects, so an old rejected one was copied here.
-            return by in ("", MINION)
-        if by == MINION and before.state == REJECTED:
+        if by == MINION and applied.stored.state == REJECTED:
             by = ""  # Salt lets in nobody whose rejection it sees, so somebody removed that before
         return not by and self._is_back(minion_id, now)
 

@@ -346,9 +346,11 @@ def _without_held(seen: Sighting, records: Records) -> Sighting:
     nobody.
     """
     applied, now = seen.applied, seen.content.stored
-    there = applied.stored._replace(denied=applied.stored.denied & now.denied)
-    applied, held = applied._replace(stored=there), there.key
-    if not now.slot or now.key == held or interpretation.still_accepted(there, now):
+    held = applied.stored.key
+    if applied.stored.state in DECISIONS:  # otherwise none went: a revoked key came
+        there = applied.stored._replace(denied=applied.stored.denied & now.denied)
+        applied = applied._replace(stored=there)
+    if not now.slot or now.key == held or interpretation.still_accepted(applied.stored, now):
         return seen._replace(applied=applied)
     known = contexts(records) if applied.known is None else applied.known
     shown = {key: context for key, context in known.items() if key != held}

@@ -422,9 +422,8 @@ class Replica:
 
     def shown_counts(self) -> dict[str, int | None]:
         """
-        :meth:`counts` of the store as it really is: a held id's accepted key is not there, or has a
-        rejected one beside it; and a deleted one is back. None: not known, as either may be true,
-        and a held key that was rejected may be gone or back.
+        :meth:`counts` of the store as it really is: a held id's accepted key is not there, and a
+        deleted one is back. None: not known, as a held key that was rejected may be gone or back.
         """
         counts = Counter(self.counts())
         unknown: dict[str, None] = {}
@@ -432,10 +431,8 @@ class Replica:
             there = self.held.by_state()
             counts -= there
             counts[ACCEPTED] += self.held.count - there[ACCEPTED]
-            if there[ACCEPTED] or there[REJECTED]:
-                unknown[REJECTED] = None
             if there[REJECTED]:
-                unknown[ACCEPTED] = None
+                unknown = {ACCEPTED: None, REJECTED: None}
         return {**+counts, **unknown}
 
     # -- inside

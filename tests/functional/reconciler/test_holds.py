@@ -132,45 +132,13 @@ def test_many_rejected_keys_that_are_gone_are_held(tmp_path: Path, knocks: str) 
     assert {state for state, _ in m2.files()} == {ACCEPTED}
 
 
-@pytest.mark.parametrize("key", [0, 1])
-def test_many_old_rejected_keys_that_are_copied_here_are_held(tmp_path: Path, key: int) -> None:
-    """A backup of ``minions_rejected`` that is put back shuts out all whose rejection ended."""
-    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
-    shared(m1, m2, *NAMES)
-    for name in NAMES[:11]:
-        m1.knock(name, key, REJECTED)
-    m1.scan()
-    assert list(m1.replica.held.all()) == NAMES[:11]
-    # Their minions sign in, which changes nothing.
-    m1.keeper.reconcile_all(tasks([Hint(NAMES[0], "", False), Hint(NAMES[1], MINION, False)]))
-    assert list(m1.replica.held.all()) == NAMES[:11]
-    exchange(m1, m2)
-    assert m2.files().keys() == {(ACCEPTED, name) for name in NAMES}
-    assert m2.state(NAMES[0], key=0) == ACCEPTED
-    # Who takes the copies away ends that; so does what the group knows, and an operator's word.
-    m1.file(REJECTED, NAMES[0]).unlink()
-    m1.settle()
-    assert list(m1.replica.held.all()) == NAMES[1:11]
-    m1.keeper.release("operator", [NAMES[1]])
-    m1.settle()
-    exchange(m1, m2)
-    assert m2.files().keys() - {(ACCEPTED, name) for name in NAMES} == {(REJECTED, NAMES[1])}
-    m1.keeper.reconciler.adopt()
-    m1.settle()
-    assert not m1.replica.held.all()
-    assert m1.files() == m2.files()
-    assert len([state for state, _ in m2.files() if state == ACCEPTED]) == len(NAMES) - 1
-
-
-@pytest.mark.parametrize("copied", [True, False])
-def test_a_held_key_is_deleted_on_another_master(tmp_path: Path, copied: bool) -> None:
+def test_a_held_key_is_deleted_on_another_master(tmp_path: Path) -> None:
     """On its own master the deletion counts only there: the event may be forged."""
     m1, m2 = Master(tmp_path, "m1", minimum=0), Master(tmp_path, "m2")
     shared(m1, m2, "web1", "web2")
-    if copied:
-        m1.knock("web1", 0, REJECTED)
-    else:
-        m1.remove("web1")
+    m1.remove("web1")
+    m1.scan()
+    m1.knock("web1")
     m1.scan()
     assert list(m1.replica.held.all()) == ["web1"]
     m1.remove("web1")
@@ -183,21 +151,6 @@ def test_a_held_key_is_deleted_on_another_master(tmp_path: Path, copied: bool) -
     exchange(m1, m2)
     assert m1.state("web1") == m2.state("web1") == DELETED
     assert not m1.replica.held.all()
-
-
-def test_what_an_operator_rejects_is_never_held(tmp_path: Path) -> None:
-    """Salt moves the keys, and says so later; some may also be known by their event alone."""
-    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
-    shared(m1, m2, *NAMES)
-    for name in NAMES[:20]:
-        m1.move(name, ACCEPTED, REJECTED)
-    m1.scan()
-    for name in NAMES[20:]:
-        m1.knock(name, 0, REJECTED)
-    m1.keeper.reconcile_all(tasks([Hint(name, "operator", False) for name in NAMES[20:]]))
-    assert not m1.replica.held.all()
-    exchange(m1, m2)
-    assert m2.files().keys() == {(REJECTED, name) for name in NAMES}
 
 
 @pytest.mark.parametrize("state", [PENDING, REJECTED])
@@ -321,6 +274,29 @@ def test_denied_keys_that_do_not_come_back_with_the_held_one_were_not_deleted(
     assert m1.state("web1", key=1) == DENIED
     assert m1.files() == m2.files()
     assert m1.files().keys() == {(ACCEPTED, "web1"), (DENIED, "web1")}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_deletes_a_revoked_key_that_came_back_deletes_the_denied_one_too(
+    m1: Master, m2: Master, told: bool
+) -> None:
+    m1.minimum = 0
+    m1.restart()
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    m1.deletion_told(["web1"])
+    m1.settle()
+    m1.knock("web1", 1, DENIED)
+    exchange(m1, m2)
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    assert list(m1.replica.held.all()) == ["web1"]
+    m1.remove("web1")
+    if told:
+        m1.deletion_told(["web1"])
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
 
 
 def test_held_keys_of_one_state_do_not_count_for_another(m1: Master) -> None:

@@ -24,10 +24,9 @@ from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
 
 # What to do about held keys, and the argument that confirms ha.release.
 CONFIRM = (
-    "salt-run ha.refill brings back what the group knows. If {number} are to be deleted, or "
-    "rejected, on all masters: salt-run ha.release deletes={count}"
+    "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
+    "masters: salt-run ha.release deletes={count}"
 )
-REVOKED = {DELETED, REJECTED}
 NAMED = 3
 COUNT_WITHIN = 2.0  # seconds for counting what is left
 WELL = "nothing is held on {}: its key store is as it should be"
@@ -40,7 +39,7 @@ class Held(NamedTuple):
     known: str
     shown: str
     deletes: int
-    """How many keys a release deletes on all masters, or rejects though they were accepted."""
+    """How many of its accepted and rejected keys a release deletes on all masters."""
 
 
 class Decisions:
@@ -274,8 +273,8 @@ class Decisions:
                 states = {key: record.state for key, record in records.items()}
                 before = core.replica.applied(minion_id).stored
                 writes = interpretation.interpret(before, content.stored, states)
-                revoked = {key for key, state in writes if state in REVOKED - {states.get(key)}}
-                deletes = sum(states.get(key) in (ACCEPTED, REJECTED) for key in revoked)
+                gone = {write.key for write in writes if write.state == DELETED}
+                deletes = sum(states.get(key) in (ACCEPTED, REJECTED) for key in gone)
             found.append(Held(minion_id, text(known) or NO_KEY, shown, deletes))
         return found
 
