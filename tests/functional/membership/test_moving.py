@@ -8,7 +8,7 @@ import pytest
 
 from lab.engines import Place, befriend, free_port
 from saltext_ha.commands.masters import status as status_command
-from tests.engines import is_degraded, join, run, running, wrong
+from tests.engines import join, noted, run, running, wrong
 from tests.fixtures import named
 from tests.loop import in_a_loop, until
 
@@ -86,7 +86,7 @@ async def test_masters_that_do_not_reach_each_other_are_seen_from_a_third(tmp_pa
         await three.meets(one, two)
         await until(lambda: two.parts.group.unreached(), "m2 misses m3")
         for place in (m1, m3):
-            status = await is_degraded(place)
+            status = await noted(place, "m2")
             rows = {row["name"]: row["note"] for row in status["masters"]}
             assert rows["m2"].startswith("does not reach m3: "), place
             assert "refused the connection" in rows["m2"], place
@@ -104,7 +104,7 @@ async def test_another_group_in_the_configuration_is_pointed_out(m1: Place, m2: 
     async with running(m1, other) as (one, two):
         await one.meets(two)
         await two.meets(one)
-        status = await is_degraded(m1)
+        status = await noted(m1, "m2")
         assert "ha: group: test" in status["masters"][1]["note"]
         section = (await run(m1, "check_consistency"))["sections"]["group"]
         assert section["status"] == "differ"
@@ -122,11 +122,11 @@ async def test_another_name_in_the_configuration_is_pointed_out(m1: Place, m2: P
     async with running(m1, renamed) as (one, two):
         await until(lambda: one.parts.links.lines["m2"].up is True, "m1 meets it")
         await two.meets(one)
-        for place, said in (
-            (m1, "it calls itself x2: set  ha: name: m2  there again"),
-            (renamed, "it knows this master as m2: set  ha: name: m2  here again"),
+        for place, other, said in (
+            (m1, "m2", "it calls itself x2: set  ha: name: m2  there again"),
+            (renamed, "m1", "it knows this master as m2: set  ha: name: m2  here again"),
         ):
-            status = await is_degraded(place)
+            status = await noted(place, other)
             assert status["retcode"] > 0
             assert said in status["masters"][1]["note"], place
     async with running(m1, m2) as (one, two):

@@ -23,8 +23,8 @@ from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.removals import Removed
 from saltext_ha.transport.stranger_calls import call_stranger, certificates_of, introduce
-from tests.engines import is_degraded, run, running
 from tests.engines import join as join_group
+from tests.engines import noted, run, running
 from tests.fixtures import named
 from tests.loop import in_a_loop, until
 from tests.peers import Master, befriend, echo
@@ -451,7 +451,7 @@ async def test_status_tells_in_good_time(tmp_path: Path, monkeypatch: pytest.Mon
         await join_group(p1, p2)
         await one.meets(two)
         await two.meets(one)
-        status = await is_degraded(p2)
+        status = await noted(p2, "m1")
         notes = {row["name"]: row["note"] for row in status["masters"]}
         assert "ends on" in notes["m1"]
         assert "salt-run ha.renew" in notes["m1"]
