@@ -15,6 +15,7 @@ from lab.engines import quiet
 from proving import harness
 from proving.benchmarks import (
     accept,
+    accept_all,
     check,
     cluster,
     events,
@@ -150,6 +151,7 @@ def _plan(
         if size <= 10_000:
             for masters in (2, 3):
                 yield "many", partial(scale.many, size=size, masters=masters)
+                yield "many", partial(accept_all.measure, size=size, masters=masters)
     for size in sizes:
         # The cost of rest matters at one size.
         yield "start", partial(scale.start, size=size, idle=idle if size == large else None)

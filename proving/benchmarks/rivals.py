@@ -154,6 +154,11 @@ COPIES: Mapping[str, Tool] = {
 """The tools that make one folder equal the other in one shot."""
 
 
+def copied_to_all(tool: Tool, source: Path, targets: list[Path]) -> Shot:
+    """*source* by *tool* to one of *targets* after the other: the sum."""
+    return rsync.of_several([tool(source, target) for target in targets], sum)
+
+
 @contextlib.contextmanager
 def _lsyncd(source: Path, target: Path) -> Iterator[None]:
     """A running lsyncd that has brought *target* up to date."""

@@ -13,7 +13,7 @@ from lab.wait import wait_for
 from proving.benchmarks import rsync
 from proving.benchmarks.processors import used
 from proving.benchmarks.report import Budget, Row
-from proving.benchmarks.rivals import COPIES, Tool
+from proving.benchmarks.rivals import COPIES, copied_to_all
 
 COLD = Budget(median=10_000)
 WARM = Budget(median=2_000)
@@ -115,7 +115,7 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
     rsync.copy(first.pki_dir, source)
     copies = {name: [root / f"{name}-{place.name}" for place in places[1:]] for name in COPIES}
     for name, tool in COPIES.items():
-        _all(tool, source, copies[name])
+        copied_to_all(tool, source, copies[name])
     engines = [EngineProcess(place) for place in places]
     try:
         for engine in engines:
@@ -139,7 +139,7 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
         for engine in engines:
             engine.stop()
     rsync.copy(first.pki_dir, source)
-    others = {name: _all(tool, source, copies[name]) for name, tool in COPIES.items()}
+    others = {name: copied_to_all(tool, source, copies[name]) for name, tool in COPIES.items()}
     name = f"accepts on m1 → on all {masters}"
     return [Row(name, size, [took], rivals=others, budget=MANY, cpu=work)]
 
@@ -157,8 +157,3 @@ def _accepted(place: Place, size: int) -> bool:
     # In this order: counting the keys costs processor time that the engines need.
     waiting = key_folders.are_there(place.pki_dir, key_folders.PENDING)
     return not waiting and key_folders.count(place.pki_dir) == size
-
-
-def _all(tool: Tool, source: Path, targets: list[Path]) -> rsync.Shot:
-    shots = [tool(source, target) for target in targets]
-    return rsync.of_several(shots, sum)
