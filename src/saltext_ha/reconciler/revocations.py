@@ -47,7 +47,7 @@ class Revocations:
             minions would authenticate anew, each time.
         """
         due, clean = self._replica.meta.revocation_due, self._mode.writes
-        if self._mode.never and self._gone and not due:
+        if self._mode.never and self._gone:
             self._gone.clear()  # others deleted the keys here, and clean the caches
         if self._mode.only_reports:
             return

@@ -161,3 +161,66 @@ def test_caches_that_cannot_be_cleaned_do_not_have_the_aes_key_rotated_again(
     assert not follow_up()
     assert cached(opts) < before
     assert not follow_up()
+
+
+class Due:
+    """A rotation and the caches of *web3* are due on a master in a mode."""
+
+    def __init__(self, opts: dict[str, Any], mode: WriteMode) -> None:
+        self.opts, self.mode, self.replica = opts, mode, Replica(None)
+        self.revocations = Revocations(
+            open_store(opts), self.replica, mode, lambda gone, rotate: revoke(opts, gone, rotate)
+        )
+        self.cached = cached(opts)
+        with self.replica.transaction():
+            self.replica.meta.revocation_due = True
+        self.revocations.is_gone("web3")
+
+    def done(self) -> tuple[bool, bool]:
+        """Whether the AES key was rotated now, and whether the caches were cleaned."""
+        self.revocations.follow_up()
+        rotate = Path(self.opts["cachedir"], ".dfn")
+        rotated = rotate.exists()
+        rotate.unlink(missing_ok=True)
+        return rotated, cached(self.opts) < self.cached
+
+
+def test_while_the_store_is_in_doubt_the_caches_wait(opts: dict[str, Any]) -> None:
+    """It may come between two batches of one task; what shows no key then may have one."""
+    mode = WriteMode()
+    due = Due(opts, mode)
+    mode.doubt = "the folder is not mounted"
+    assert due.done() == (True, False)
+    assert due.done() == (False, False)
+    mode.doubt = ""
+    assert due.done() == (False, True)
+
+
+def test_on_a_paused_master_the_caches_wait_until_it_is_resumed(opts: dict[str, Any]) -> None:
+    mode = WriteMode()
+    mode.pause("since noon")
+    due = Due(opts, mode)
+    assert due.done() == (True, False)
+    mode.resume()
+    assert due.done() == (False, True)
+
+
+def test_a_master_that_observes_changes_nothing_before_it_is_resumed(opts: dict[str, Any]) -> None:
+    mode = WriteMode("observe")
+    mode.pause("")
+    due = Due(opts, mode)
+    assert due.done() == (False, False)
+    mode.resume()
+    assert due.done() == (True, True)
+
+
+def test_who_does_not_write_a_shared_store_leaves_the_caches_to_the_one_who_does(
+    opts: dict[str, Any],
+) -> None:
+    mode = WriteMode()
+    mode.shared = "m2 writes it"
+    due = Due(opts, mode)
+    assert due.done() == (True, False)
+    assert due.done() == (False, False)
+    mode.shared = ""  # m2 is gone, after it cleaned them
+    assert due.done() == (False, False)
