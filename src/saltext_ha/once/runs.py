@@ -185,8 +185,9 @@ class Runs:
 
     async def _objection(self, name: str, run: Run, within: float) -> str:
         """Why *run*, of which all were told, must not go on; empty if it may."""
-        if gives_way := runs.yields(self.registers[name], run.start, self.reached()):
-            return f"{gives_way} runs it"
+        known, reached = self.registers[name], self.reached()
+        if why := runs.objection(known, run.start, time.time(), within, reached):
+            return why
         if not self._leader.standing.leads:
             raise LeadsNoMore(NO_MORE)
         return await self._leader.claim(name, within)
@@ -224,7 +225,7 @@ class Runs:
         while True:
             await self._look_after()
             if time.monotonic() >= due:
-                await asyncio.gather(*(self._compare(n, line) for n, line in self._up()))
+                await asyncio.gather(*(self._compare(n, line) for n, line in self._answering()))
                 due = time.monotonic() + self._interval
             await rest(min(TURN, self._interval))
 
@@ -246,12 +247,16 @@ class Runs:
 
     # -- with the peers
 
-    def _up(self) -> list[tuple[str, Line]]:
-        return [(name, line) for name, line in self._lines.items() if line.up]
+    def _answering(self) -> list[tuple[str, Line]]:
+        """
+        The peers that are up, or that were not tried yet: this master may lead before the first
+        round with them has ended.
+        """
+        return [(name, line) for name, line in self._lines.items() if line.up is not False]
 
     async def _tell_all(self, name: str) -> None:
         """Tell all masters that are up; returns once each has written it down, or time is up."""
-        await asyncio.gather(*(self._tell(peer, line, name) for peer, line in self._up()))
+        await asyncio.gather(*(self._tell(peer, line, name) for peer, line in self._answering()))
 
     async def _tell(self, peer: str, line: Line, name: str) -> None:
         rows = {name: to_rows(self.registers[name], time.time())}

@@ -17,6 +17,8 @@ from saltext_ha.replication.vouching import MOST_UNKNOWN
 
 RUNNING, DONE, FAILED, UNFINISHED = "running", "done", "failed", "unfinished"
 STATES = (RUNNING, DONE, FAILED, UNFINISHED)
+AT_ONCE = 5.0
+"""Seconds between the beginnings of two runs of which neither master may have heard the other's."""
 MOST_SEEN = MOST_UNKNOWN
 """
 So many nodes in a register's context are enough: a peer takes these, whatever their masters are. A
@@ -143,18 +145,27 @@ def in_the_way(
     return None
 
 
-def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:
+def objection(
+    known: RunRegister, start: Dot, now: float, within: float, reached: Container[str]
+) -> str:
     """
-    The master to which the run that began by *start* gives way, or empty. If several masters began
-    without knowing of each other, all but the first by name give way.
+    Why the run that began by *start*, of which all were told, must not go on; empty if it may. The
+    masters have answered with runs that the one that begins it did not know, as it was away, or
+    lost its replica. If several began at once, all but the first by name give way.
+
+    :param within: and *reached*: as :func:`in_the_way` takes them.
     """
     own = next((run for run in known.values if run.start == start), None)
-    others = [
-        run.on
-        for run in known.values
-        if own and run.state == RUNNING and run.on in reached and run.on < own.on
-    ]
-    return min(others, default="")
+    if own is None:
+        return ""
+
+    def gives_way(run: Run) -> bool:
+        at_once = run.state == RUNNING and abs(run.began - own.began) < AT_ONCE
+        return at_once and run.on > own.on
+
+    others = tuple(run for run in known.values if run is not own and not gives_way(run))
+    found = in_the_way(RunRegister(others), now, within, reached)
+    return found.why if found else ""
 
 
 def age(run: Run, now: float) -> str:

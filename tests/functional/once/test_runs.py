@@ -67,15 +67,15 @@ class Line:
         self._group, self._me, self._to = group, me, to
 
     @property
-    def up(self) -> bool:
-        return self._to not in self._group.down
+    def up(self) -> bool | None:
+        return None if self._to in self._group.untried else self._to not in self._group.down
 
     @property
     def client(self) -> Line:
         return self
 
     async def call(self, method: str, payload: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        if not self.up:
+        if self._to in self._group.down:
             raise PeerUnreachable("refused the connection")
         handler = self._group.runs[self._to].for_peers()[method]
         peer = Peer(self._me, "https://x:1", "", "")
@@ -84,7 +84,7 @@ class Line:
 
 class Group:
     def __init__(self, root: Path) -> None:
-        self.root, self.down = root, set[str]()
+        self.root, self.down, self.untried = root, set[str](), set[str]()
         self.names = ("m1", "m2")
         self.leaders = {name: Leader(name, "m1", fence=7) for name in self.names}
         self.cores: dict[str, Core] = {}
@@ -153,6 +153,34 @@ async def test_two_that_both_believe_to_lead_run_it_once(tmp_path: Path) -> None
         assert len(group.did) == 1
         assert sum(not answer["skipped"] for answer in answers) == 1
     assert {row["state"] for row in group.runs["m1"].table()} == {"done"}
+
+
+@pytest.mark.parametrize("untried", [False, True], ids=["", "before it has met a peer"])
+@pytest.mark.parametrize("state", ["done", "running"])
+@in_a_loop
+async def test_a_leader_that_lost_what_ran_hears_of_it_before_it_runs_it_again(
+    tmp_path: Path, state: str, untried: bool
+) -> None:
+    """As when its machine is put back from a backup: it leads before it has compared its runs."""
+    group = Group(tmp_path)
+    with running() as pid:
+        run, _ = await group.runs["m1"].begin("n", "effect.do", "root", 60, pid)
+        assert run
+        if state == "done":
+            await group.runs["m1"].end("n", run.start, state)
+        group.leaders["m2"].follows = "m2"
+        group.cores["m2"].replica.close()
+        (tmp_path / "m2.db").unlink()
+        group.runs["m2"] = group.start("m2")
+        group.untried |= {"m1"} if untried else set()
+        answer = await group.once("m2", name="n", within="1h", wait=0)
+        assert (answer["skipped"], group.did) == (True, [])
+        runs_it = state == "running" and not untried  # before it is met, that may be of long ago
+        says = "m1 ran it" if state == "done" else "m1 runs it" if runs_it else "m1 began it"
+        assert answer["why"].startswith(says)
+        group.untried.clear()
+        for runs in group.runs.values():
+            assert [(row["on"], row["state"]) for row in runs.table()] == [("m1", state)]
 
 
 @in_a_loop
