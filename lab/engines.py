@@ -230,7 +230,9 @@ class Engine:
         names = {(other.place if isinstance(other, Engine) else other).name for other in others}
 
         def met() -> bool:
-            return names <= {name for name, line in self.parts.links.lines.items() if line.up}
+            return names <= {
+                name for name, contact in self.parts.links.contacts.items() if contact.up
+            }
 
         await self._until(met, f"meets {', '.join(sorted(names))}")
 

@@ -12,7 +12,7 @@ Answer = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 class Answering:
     """
-    As :class:`saltext_ha.sync.line.Asking`.
+    As :class:`saltext_ha.sync.contact.Asking`.
 
     :param answer: takes method and payload.
     """

@@ -57,7 +57,7 @@ async def _checks(
         used = cpu()
         first = [await _check(m1)]
         at_first = _since(used, cpu())
-        client = m1.link(places[1]).line.client
+        client = m1.link(places[1]).contact.client
         before, used = client.bytes_sent + client.bytes_received, cpu()
         times = [await _check(m1) for _ in range(runs)]
         sent = (client.bytes_sent + client.bytes_received - before) // runs

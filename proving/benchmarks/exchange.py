@@ -106,7 +106,7 @@ async def _timed(
     asking: Engine, other: Engine, rounds: int, work: Callable[[], Awaitable[object]]
 ) -> Timed:
     """Do *work* in so many *rounds*; both ends are in this process."""
-    client = asking.link(other).line.client
+    client = asking.link(other).contact.client
     timed = Timed([], [], [])
     for _ in range(rounds):
         before = client.bytes_sent + client.bytes_received

@@ -50,7 +50,7 @@ async def _ask(places: list[Place], ids: list[str], runs: int) -> tuple[list[flo
             said = {"type": "failover", "of": 3, "every": 300, "addresses": [], "port": 4506}
             event = {"id": minion_id, "cmd": "_minion_event", "data": said}
             engines[number % 3].parts.bus.tell(f"salt/ha/minion/{minion_id}/bound", event)
-        client = m1.link(places[1]).line.client
+        client = m1.link(places[1]).contact.client
         before, times = client.bytes_sent + client.bytes_received, []
         worked = time.process_time()
         for _ in range(runs):

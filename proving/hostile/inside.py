@@ -373,7 +373,7 @@ def answers(folder: Path) -> Iterator[Door]:
 
         async def occasion(name: str) -> None:
             link = service.parts.links[engine.peer.name]
-            link.line.up = True
+            link.contact.up = True
             if name == "exchange":
                 await link.exchange()
             elif name == "pull":

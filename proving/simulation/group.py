@@ -21,7 +21,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.sync import answers, messages
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.rounds import Rounds
@@ -162,11 +162,11 @@ class Master:
         settings = self.group.settings
         description = Peer(peer.name, f"https://{peer.name}.example.com:4530", CERTIFICATE, "")
         client = cast(PeerClient, Client(self, description, settings.timeout))
-        line = Line(client, lambda tag, data: None, settings.interval)
-        sender = Sender(line, peer.name, core, vouching, counters)
-        rounds = Rounds(line, sender, core, vouching, self.leases, counters)
+        contact = Contact(client, lambda tag, data: None, settings.interval)
+        sender = Sender(contact, peer.name, core, vouching, counters)
+        rounds = Rounds(contact, sender, core, vouching, self.leases, counters)
         return Link(
-            line,
+            contact,
             sender,
             rounds,
             greeting=self._describe,
@@ -178,8 +178,8 @@ class Master:
         await self.kernel.sleep(seconds)
         await link.run()
 
-    async def _met(self, line: Line) -> None:
-        await line.call("signature", {"anew": False})
+    async def _met(self, contact: Contact) -> None:
+        await contact.call("signature", {"anew": False})
 
     async def _mistrusted(self, peer: Peer) -> bool:
         return False  # nobody renews a certificate here
@@ -189,15 +189,15 @@ class Master:
         await self.kernel.sleep(MEMBERS_INTERVAL * self.group.random.random())
         while True:
             for link in list(self.links.values()):
-                self._process(self._tell_members(link.line))
+                self._process(self._tell_members(link.contact))
             await self.kernel.sleep(MEMBERS_INTERVAL)
 
-    async def _tell_members(self, line: Line) -> None:
-        target = self.group.masters[int(line.peer.name[1:]) - 1]
+    async def _tell_members(self, contact: Contact) -> None:
+        target = self.group.masters[int(contact.peer.name[1:]) - 1]
         sketch, limit = self.group.sketch(), self.group.settings.timeout
         with contextlib.suppress(PeerError):
             await self.network.call(self, target, "members", sketch, limit, False)
-            await line.call("signature", {"anew": False})
+            await contact.call("signature", {"anew": False})
 
     def _process(self, coroutine: Any) -> None:
         process = Process(coroutine, lambda done, value: self._processes.discard(done))

@@ -19,7 +19,7 @@ from proving.simulation.kernel import Event, Kernel, Process, Resume, suspend
 from proving.simulation.network import Host, Network
 from saltext_ha.common.prefetch import END
 from saltext_ha.keystore import minion_key
-from saltext_ha.sync import line, link, rounds, sending
+from saltext_ha.sync import contact, link, rounds, sending
 from saltext_ha.transport.peer import Peer
 
 KEEPALIVE = 60.0  # as in saltext_ha.transport.client
@@ -131,7 +131,7 @@ def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
     check = functools.lru_cache(maxsize=50_000)(minion_key.check)
     with (
         patch.multiple(link, time=clock, asyncio=names),
-        patch.multiple(line, time=clock),
+        patch.multiple(contact, time=clock),
         patch.multiple(sending, time=clock),
         patch.multiple(rounds, time=clock, random=source, ahead=ahead),
         patch.object(minion_key, "check", check),

@@ -47,9 +47,9 @@ from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.salt_bus.reactor import Reactor
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
-from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.rebuilding import Rebuilding
@@ -187,14 +187,14 @@ class Parts:
             config.name,
             core,
             trust,
-            self.links.lines,
+            self.links.contacts,
             keep=config.keep_tombstones,
             pause=config.sync_interval,
         )
         self.shared_store = SharedStore(
             core,
             trust,
-            self.links.lines,
+            self.links.contacts,
             names=self._shared_with,
             patience=config.scan_interval,
         )
@@ -205,18 +205,18 @@ class Parts:
     def _link(self, peer: Peer, identity: Identity) -> Link:
         config, core, vouching, counters = self.config, self.core, self.vouching, self.counters
         client = PeerClient(identity, peer, config.peer_timeout)
-        line = Line(client, self.announce, config.sync_interval)
-        sender = Sender(line, peer.name, core, vouching, counters)
-        rounds = Rounds(line, sender, core, vouching, self.leases, counters)
+        contact = Contact(client, self.announce, config.sync_interval)
+        sender = Sender(contact, peer.name, core, vouching, counters)
+        rounds = Rounds(contact, sender, core, vouching, self.leases, counters)
         greet, reconcile = self.hello.greet, self.renewal.reconcile
-        return Link(line, sender, rounds, greeting=greet, met=self._met, mistrusted=reconcile)
+        return Link(contact, sender, rounds, greeting=greet, met=self._met, mistrusted=reconcile)
 
-    async def _met(self, line: Line) -> None:
-        await self.shared_store.check(line)
+    async def _met(self, contact: Contact) -> None:
+        await self.shared_store.check(contact)
         await self.rebuilding.met()
 
     def _admission(self) -> Admission:
-        config, opts, lines = self.config, self.opts, self.links.lines
+        config, opts, contacts = self.config, self.opts, self.links.contacts
         secret = None
         if config.secret:
             secret = GroupSecret(
@@ -229,24 +229,24 @@ class Parts:
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             preview=functools.partial(key_pages.offer, self.core, opts),
             secret=secret,
-            seen=lambda name: line.ago() if (line := lines.get(name)) else None,
+            seen=lambda name: contact.ago() if (contact := contacts.get(name)) else None,
         )
 
     def _build_watching(self) -> None:
         """Trees, health, the leader, and the regular comparison of masters."""
-        config, lines = self.config, self.links.lines
+        config, contacts = self.config, self.links.contacts
         refuse = functools.partial(self.refusals.add, NONSENSE)
         self.tree_registers = registers = TreeRegisters(
-            [tree.name for tree in config.trees], self.core, lines, refuse, self.vouching
+            [tree.name for tree in config.trees], self.core, contacts, refuse, self.vouching
         )
-        self.stager = Stager(config.trees, lines, refuse, registers.kept, self.ending.check)
+        self.stager = Stager(config.trees, contacts, refuse, registers.kept, self.ending.check)
         self.watch = ConsistencyWatch(
             config.state_dir,
             config.name,
             self.announce,
             config.consistency.interval,
             members=lambda: {config.name, *self.trust.peers()},
-            up=lambda: {config.name, *(name for name, line in lines.items() if line.up)},
+            up=lambda: {config.name, *(name for name, contact in contacts.items() if contact.up)},
             looks=self.looks,
             fetched=fetched_within(self.opts),
         )
@@ -265,7 +265,7 @@ class Parts:
             host=config.address,
             core=self.core,
             pins=self.trust,
-            lines=lines,
+            contacts=contacts,
             echoes=Echoes(config.name, self.bus, self.announce, self.proofs),
             damage=self.damage,
             behind=self.trees.behind,
@@ -274,16 +274,16 @@ class Parts:
             Candidate(config.name, self._unfit_to_lead, self.announce),
             config.group,
             config.leader,
-            lines,
-            # A damaged file of a master ends the line to it, not its membership.
-            lambda name: name in lines or name in self.group.masters,
+            contacts,
+            # A damaged file of a master ends the contact to it, not its membership.
+            lambda name: name in contacts or name in self.group.masters,
         )
         self.reactions = self._reactions() if config.once.reactor else None
-        self.locks = locks.make(config.name, config.group, config.leader, lines, self.leader)
+        self.locks = locks.make(config.name, config.group, config.leader, contacts, self.leader)
         self.runs = Runs(
             config.name,
             self.core,
-            lines,
+            contacts,
             self.leader,
             self.vouching,
             config.sync_interval,
@@ -291,7 +291,7 @@ class Parts:
 
     def _unfit_to_lead(self) -> str:
         """Why this master should not act for the group; empty if it may."""
-        named = (line.greeting.caller for line in self.links.lines.values())
+        named = (contact.greeting.caller for contact in self.links.contacts.values())
         # Both it and the first of the others would lead: no view counts under another name.
         renamed = next((name for name in named if name not in ("", self.config.name)), "")
         return self.health.unfit_to_lead() or (
@@ -303,7 +303,7 @@ class Parts:
         reactor = Reactor(self.opts, self.announce.fire)
         reactions = Reactions(
             self.config.name,
-            self.links.lines,
+            self.links.contacts,
             self.leader,
             reactor,
             self.announce.fire,

@@ -305,7 +305,7 @@ def _shared_mines(parts: Parts) -> SharedMines:
     """Answers peers in any case; takes no part where that is not wanted, or cannot be."""
     core, wanted = parts.core, parts.config.share_mines
     shared = SharedMines(
-        parts.links.lines,
+        parts.links.contacts,
         MinionCache(parts.opts),
         accepted=lambda ids: core.run(accepted_of, core.replica, ids),
         keys=lambda: core.replica.placements.root,
@@ -349,7 +349,7 @@ def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:
 def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
     """Answers peers in any case; compares mines only if this master caches them."""
     mines = Mines(
-        parts.links.lines,
+        parts.links.contacts,
         cached(parts.opts, minion_cache.MINE),
         busy=arrivals.asks if arrivals else lambda _: False,
         publish=_refresh(jobs),

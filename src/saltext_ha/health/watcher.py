@@ -26,7 +26,7 @@ from saltext_ha.health import checks, fitness, verdict
 from saltext_ha.health.echoes import Echoes
 from saltext_ha.health.verdict import Result
 from saltext_ha.reconciler.core import Core
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
@@ -127,13 +127,13 @@ class Watcher:
         host: str,
         core: Core,
         pins: Pins,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         echoes: Echoes,
         damage: Callable[[bool], str],
         behind: Callable[[], str],
     ) -> None:
         self._settings, self._opts, self._host = settings, opts, host
-        self._core, self._pins, self._lines = core, pins, lines
+        self._core, self._pins, self._contacts = core, pins, contacts
         self._echoes, self._damage, self._lag = echoes, damage, behind
         self._api = api_of(opts)
         self.draining = False
@@ -213,11 +213,11 @@ class Watcher:
         if self._met:
             return ""
         # Down is an answer, too: a master must serve if it is the only one left.
-        lines = self._lines
+        contacts = self._contacts
         waiting = [
             name
             for name in sorted(self._pins.peers())
-            if name not in lines or lines[name].up is None
+            if name not in contacts or contacts[name].up is None
         ]
         if waiting:
             return f"not yet in sync with {', '.join(waiting)} since its start"

@@ -116,10 +116,10 @@ class Jobs:
         """Master → how far its job of *jids* is; and master → why it does not say."""
 
         async def ask(name: str) -> Count:
-            line = self._group.lines.get(name)
-            if line is not None and line.up is False:
+            contact = self._group.contacts.get(name)
+            if contact is not None and contact.up is False:
                 # Each failed call would lengthen the pause before the next try.
-                raise HaError(line.error)
+                raise HaError(contact.error)
             payload = {"jids": [jids[name]], "counts": True}
             told = await self._call(name, "job_strays", payload, self._group.timeout)
             return read_count(told, jids[name])

@@ -24,7 +24,7 @@ from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
 from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Written, arrived
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -69,7 +69,7 @@ class Mines:
     """
     Compares the mines in the cache of one master with those of its peers.
 
-    :param lines: to the peers, by name.
+    :param contacts: to the peers, by name.
     :param written: id → when this master's cache of its mine was written (Unix time; 0: never);
         blocks.
     :param busy: whether a minion is being asked to refresh anyway.
@@ -78,14 +78,14 @@ class Mines:
 
     def __init__(
         self,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         written: Written,
         *,
         busy: Callable[[str], bool],
         publish: Callable[[tuple[str, ...]], Awaitable[None]],
         clock: FileClock | None = None,
     ) -> None:
-        self._lines, self._written, self._clock = lines, written, clock or FileClock()
+        self._contacts, self._written, self._clock = contacts, written, clock or FileClock()
         self._busy, self._publish = busy, publish
         self._loop = asyncio.get_running_loop()
         self._looking = asyncio.Lock()  # if the cache hangs, only one thread hangs with it
@@ -175,7 +175,7 @@ class Mines:
         here = await self._written_at(due)
         for minion_id in [name for name, came in due.items() if here[name] >= int(came.at)]:
             self._settle(minion_id, due.pop(minion_id))
-        await asyncio.gather(*(self._ask(name, line, due) for name, line in asked))
+        await asyncio.gather(*(self._ask(name, contact, due) for name, contact in asked))
         self._compare(due, here)
         await self._ask_again()
 
@@ -202,23 +202,23 @@ class Mines:
         if self._came.get(minion_id) is came:
             del self._came[minion_id]
 
-    def _asked(self) -> list[tuple[str, Line]]:
+    def _asked(self) -> list[tuple[str, Contact]]:
         """The peers that are asked now: those that are up, and do not refuse."""
         now = self._clock()
-        up = {name: line for name, line in self._lines.items() if line.up}
+        up = {name: contact for name, contact in self._contacts.items() if contact.up}
         # One that was down may have been upgraded.
         self._refused = {
             name: at for name, at in self._refused.items() if name in up and now - at <= TOLD
         }
-        return [(name, line) for name, line in up.items() if name not in self._refused]
+        return [(name, contact) for name, contact in up.items() if name not in self._refused]
 
-    async def _ask(self, peer: str, line: Line, due: Mapping[str, _Came]) -> None:
+    async def _ask(self, peer: str, contact: Contact, due: Mapping[str, _Came]) -> None:
         """Ask *peer* about minions that are new to it, and again about those with an older mine."""
         ids = [name for name, came in due.items() if peer not in came.there or name in self._older]
         for batch in batches(ids):
             now = self._clock()
             try:
-                answer = await line.client.call(ASK, {"ids": batch}, ANSWERING)
+                answer = await contact.client.call(ASK, {"ids": batch}, ANSWERING)
                 if answer.get("unread"):
                     return  # ask it next time
                 written = _read(answer, batch, now)
@@ -232,7 +232,7 @@ class Mines:
                 due[minion_id].there[peer] = at
 
     def _compare(self, due: Mapping[str, _Came], here: Mapping[str, float]) -> None:
-        peers, older = set(self._lines), {}
+        peers, older = set(self._contacts), {}
         for minion_id, came in due.items():
             at, peer = came.left(peers)
             if at > here[minion_id] + TOLERANCE:

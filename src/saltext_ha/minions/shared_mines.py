@@ -44,7 +44,7 @@ from saltext_ha.minions.mine_copies import (
     read_copies,
 )
 from saltext_ha.minions.minion_cache import GRAINS, MinionCache, Name, unpacked
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -85,7 +85,7 @@ class SharedMines:
     """
     Shares the mines and grains of one master with its peers.
 
-    :param lines: to the peers, by name.
+    :param contacts: to the peers, by name.
     :param cache: of this master.
     :param accepted: returns those of these ids that have an accepted key here.
     :param keys: changes when a key here does.
@@ -94,7 +94,7 @@ class SharedMines:
 
     def __init__(
         self,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         cache: MinionCache,
         *,
         accepted: Callable[[list[str]], Awaitable[Collection[str]]],
@@ -102,7 +102,7 @@ class SharedMines:
         off: str = "",
         clock: FileClock | None = None,
     ) -> None:
-        self._lines, self._cache, self._off = lines, cache, off
+        self._contacts, self._cache, self._off = contacts, cache, off
         self._accepted, self._keys = accepted, keys
         self._clock = clock or FileClock()
         self._disk = DiskWork("the cache of minions", HANGING)
@@ -224,14 +224,14 @@ class SharedMines:
         if time.monotonic() >= self._due:
             cost = await self._look()
             self._due = time.monotonic() + cost / SHARE
-        for gone in self._peers.keys() - self._lines.keys():
+        for gone in self._peers.keys() - self._contacts.keys():
             del self._peers[gone]
         asked = self._asked()
-        heard = await asyncio.gather(*(self._hear(name, line) for name, line in asked))
+        heard = await asyncio.gather(*(self._hear(name, contact) for name, contact in asked))
         there = [each for each, answered in zip(asked, heard, strict=True) if answered]
         newest = await self._newest([peer for peer, _ in there])
-        for peer, line in there:
-            await self._fetch(peer, line, [name for name, by in newest.items() if by == peer])
+        for peer, contact in there:
+            await self._fetch(peer, contact, [name for name, by in newest.items() if by == peer])
 
     async def _look(self) -> float:
         """Look at the cache of this master; returns the seconds of a processor that this took."""
@@ -248,28 +248,28 @@ class SharedMines:
         begun = time.thread_time()
         return self._cache.marks(), time.thread_time() - begun
 
-    def _asked(self) -> list[tuple[str, Line]]:
+    def _asked(self) -> list[tuple[str, Contact]]:
         """The peers that are asked now."""
         now = self._clock()
         self._refused = {
             name: (at, why)
             for name, (at, why) in self._refused.items()
-            if name in self._lines and self._lines[name].up and now - at <= AGAIN
+            if name in self._contacts and self._contacts[name].up and now - at <= AGAIN
         }
         return [
-            (name, line)
-            for name, line in self._lines.items()
-            if line.up and name not in self._refused
+            (name, contact)
+            for name, contact in self._contacts.items()
+            if contact.up and name not in self._refused
         ]
 
-    async def _hear(self, peer: str, line: Line) -> bool:
+    async def _hear(self, peer: str, contact: Contact) -> bool:
         """Ask *peer* what changed there; returns whether it answered."""
         known = self._peers.setdefault(peer, _Peer())
         until = time.monotonic() + TURN
         for _ in range(MOST // PAGE + 1):
             now, asked = self._clock(), {"epoch": known.epoch, "n": known.n}
             try:
-                answer = await line.client.call(CHANGES, asked, ANSWERING)
+                answer = await contact.client.call(CHANGES, asked, ANSWERING)
                 epoch, n = wire.field(answer, "epoch", str), wire.field(answer, "n", int)
                 more = wire.field(answer, "more", bool)
                 changed = read_changes(answer, now)
@@ -335,13 +335,13 @@ class SharedMines:
         at = self._clock.dated(mark / 1e9)
         return newer(offer, peer, mark, at, self._copies.taken(name))
 
-    async def _fetch(self, peer: str, line: Line, names: list[Name]) -> None:
+    async def _fetch(self, peer: str, contact: Contact, names: list[Name]) -> None:
         """Fetch these copies of *peer*, and write them."""
         offers, until = self._peers[peer].offers, time.monotonic() + TURN
         while names:
             wanted, now = names[:ASKED], self._clock()
             try:
-                answer = await line.client.call(
+                answer = await contact.client.call(
                     COPIES, {"wanted": [list(name) for name in wanted]}, FETCHING
                 )
                 done = wire.field(answer, "done", int)

@@ -27,7 +27,7 @@ from saltext_ha.config.leader import GROUP, LeaderSettings
 from saltext_ha.once.candidate import Candidate, why_not
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
 from saltext_ha.once.leadership import QUIET, Apart, Leadership
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -43,7 +43,7 @@ class GroupLeader:
     """
     The part of one master.
 
-    :param lines: to the peers, by name.
+    :param contacts: to the peers, by name.
     :param clock: seconds that only grow, also while this process is stopped or the machine
         suspended.
     """
@@ -52,11 +52,11 @@ class GroupLeader:
         self,
         me: Candidate,
         settings: LeaderSettings,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._me, self._name, self._unfit = me, me.name, me.unfit
-        self._settings, self._lines, self._clock = settings, lines, clock
+        self._settings, self._contacts, self._clock = settings, contacts, clock
         self._views: dict[str, MasterView] = {}
         self._direct: dict[str, float] = {}
         """Peer → when this master asked the question that the peer answered last."""
@@ -105,8 +105,8 @@ class GroupLeader:
                 "ha: leader: order: is not the same on all masters; write the same order on each, "
                 "and restart them"
             )
-        strangers = [n for n in self._settings.order if n != self._name and n not in self._lines]
-        if strangers and self._lines:  # else it has yet to join
+        strangers = [n for n in self._settings.order if n != self._name and n not in self._contacts]
+        if strangers and self._contacts:  # else it has yet to join
             yield (
                 f"ha: leader: order: this master knows no {', '.join(strangers)}; write the names "
                 "of masters of the group, and restart salt-master"
@@ -122,7 +122,7 @@ class GroupLeader:
         """Ask and elect while the engine runs."""
         try:
             while True:
-                for name in self._lines:
+                for name in self._contacts:
                     asking = asyncio.ensure_future(self._ask(name))
                     self._asking.add(asking)
                     asking.add_done_callback(self._asking.discard)
@@ -139,7 +139,7 @@ class GroupLeader:
         asked = self._clock()
         try:
             sees = self._sees(asked)
-            client = self._lines[name].client
+            client = self._contacts[name].client
             answer = await client.call("leader", {"sees": sorted(sees)}, ANSWER_WITHIN)
             self._take(name, answer, asked, sees)
         except (PeerError, InvalidRecord) as exc:
@@ -170,21 +170,23 @@ class GroupLeader:
         told = [from_row(row, asked) for row in wire.field(answer, "others", list)]
         for each in (view, *(each for each in told if each.name not in sees)):
             before = self._views.get(each.name)
-            if each.name in self._lines and (before is None or before.at < each.at):
+            if each.name in self._contacts and (before is None or before.at < each.at):
                 self._views[each.name] = each
         self._direct[name] = max(asked, self._direct.get(name, asked))
         self._apart.pop(name, None)
 
     def _sees(self, now: float) -> frozenset[str]:
         return frozenset(
-            name for name, at in self._direct.items() if now - at <= FRESH and name in self._lines
+            name
+            for name, at in self._direct.items()
+            if now - at <= FRESH and name in self._contacts
         )
 
     def _fresh(self, now: float) -> dict[str, MasterView]:
         return {
             name: view
             for name, view in self._views.items()
-            if name in self._lines and now - view.at <= FRESH
+            if name in self._contacts and now - view.at <= FRESH
         }
 
     def _own(self, now: float) -> MasterView:
@@ -200,14 +202,14 @@ class GroupLeader:
             self._since = now
         own = self._own(now)
         self._looked = now
-        unasked = self._lines.keys() - self._asked
+        unasked = self._contacts.keys() - self._asked
         new = now - self._since < FRESH + ANSWER_WITHIN  # by then all have asked this one again
         views = self._fresh(now)
         found = decide(own, views, now, unasked, new)
         reached = found.half
         apart = {
             name: self._apart.get(name, Apart("it does not answer"))
-            for name in self._lines
+            for name in self._contacts
             if name not in reached
         }
         known = self._known

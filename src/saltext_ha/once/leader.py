@@ -9,7 +9,7 @@ from saltext_ha.once.candidate import Candidate, refusing
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.once.leadership import Leadership
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport.listener import Handler
 
 
@@ -39,17 +39,17 @@ def make(
     me: Candidate,
     group: str,
     settings: LeaderSettings | None,
-    lines: Mapping[str, Line],
+    contacts: Mapping[str, Contact],
     is_member: Callable[[str], bool],
 ) -> Leader:
     """
     Make the leader of the store that *settings* name.
 
-    :param lines: to the peers, by name. :param is_member: whether a name is that of a master of
-        the group, whether there is a line to it or not.
+    :param contacts: to the peers, by name. :param is_member: whether a name is that of a master of
+        the group, whether there is a contact to it or not.
     """
     if settings is None:
         return NoLeader()
     if settings.store == ETCD:
         return EtcdLeader(me, group, settings, is_member)
-    return GroupLeader(me, settings, lines)
+    return GroupLeader(me, settings, contacts)

@@ -25,7 +25,7 @@ from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.runs import check
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 
@@ -80,11 +80,11 @@ class GroupLocks:
     def __init__(
         self,
         name: str,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         leader: Leader,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        self._name, self._lines, self._leader, self._clock = name, lines, leader, clock
+        self._name, self._contacts, self._leader, self._clock = name, contacts, leader, clock
         self._held: dict[str, _Held] = {}
 
     def for_peers(self) -> dict[str, Handler]:
@@ -105,10 +105,10 @@ class GroupLocks:
         standing = self._leader.standing
         if standing.leads:
             return self._give(wish) if method == "lock" else self._take_back(wish)
-        if standing.leader not in self._lines:
+        if standing.leader not in self._contacts:
             raise HaError(f"nobody leads: {standing.why}" if standing.why else "nobody leads")
         told = {"name": wish.name, "by": wish.by, "token": wish.token}
-        return await self._lines[standing.leader].client.call(method, told, ANSWER_WITHIN)
+        return await self._contacts[standing.leader].client.call(method, told, ANSWER_WITHIN)
 
     async def _asked(
         self, do: Callable[[Wish], dict[str, Any]], payload: Mapping[str, Any]
@@ -196,10 +196,10 @@ def make(
     name: str,
     group: str,
     settings: LeaderSettings | None,
-    lines: Mapping[str, Line],
+    contacts: Mapping[str, Contact],
     leader: Leader,
 ) -> Locks:
     """Make the locks of the store that *settings* name."""
     if settings and isinstance(leader, EtcdLeader):
         return EtcdLocks(group, settings, leader.client)
-    return GroupLocks(name, lines, leader)
+    return GroupLocks(name, contacts, leader)

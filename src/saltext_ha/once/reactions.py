@@ -26,7 +26,7 @@ from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
 from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -65,7 +65,7 @@ class Reactions:
     """
     The events that one master hears and hands over, or takes as the leader.
 
-    :param lines: to the peers, by name.
+    :param contacts: to the peers, by name.
     :param fire: puts an event on this master's bus, by tag and data.
     :param proofs: recognise events of this master's engine; the leader's proofs mark them anew.
     :param hears: whether this master hears the minion of an id.
@@ -74,14 +74,14 @@ class Reactions:
     def __init__(
         self,
         name: str,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         leader: Leader,
         switch: events.Reactor,
         fire: Callable[[str, Mapping[str, Any]], None],
         proofs: Proofs,
         hears: Callable[[str], bool],
     ) -> None:
-        self._name, self._lines, self._leader = name, lines, leader
+        self._name, self._contacts, self._leader = name, contacts, leader
         self._switch, self._fire, self._proofs, self._hears = switch, fire, proofs, hears
         self._loop = asyncio.get_running_loop()
         self._start = secrets.token_hex(8)
@@ -202,7 +202,7 @@ class Reactions:
                     self._react()
                 else:
                     self._why = "this reactor is told to react"
-            elif self._waiting and standing.leader in self._lines:
+            elif self._waiting and standing.leader in self._contacts:
                 if await self._hand_over(standing.leader):
                     continue
             elif self._waiting:
@@ -235,7 +235,7 @@ class Reactions:
             size += len(each.packed)
         now = time.monotonic()
         rows = [[each.number, each.tag, each.packed, now - each.at, each.genuine] for each in batch]
-        call = self._lines[leader].client.call
+        call = self._contacts[leader].client.call
         calling = asyncio.ensure_future(
             call("react", {"start": self._start, "events": rows}, ANSWER_WITHIN)
         )

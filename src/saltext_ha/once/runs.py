@@ -29,7 +29,7 @@ from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, InTheWay, R
 from saltext_ha.replication.vouching import MOST_WRITES
 from saltext_ha.sync import register_rows
 from saltext_ha.sync.codec import MAX_TIME, NODE
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -51,7 +51,7 @@ class Runs:
     The runs that one master knows of.
 
     :param name: this master's.
-    :param lines: to the peers, by name.
+    :param contacts: to the peers, by name.
     :param vouching: the masters' statements of what they have written.
     :param interval: seconds between two comparisons with the peers.
     """
@@ -60,12 +60,12 @@ class Runs:
         self,
         name: str,
         core: Core,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         leader: Leader,
         vouching: Vouching,
         interval: float,
     ) -> None:
-        self._name, self._core, self._lines = name, core, lines
+        self._name, self._core, self._contacts = name, core, contacts
         self._leader, self._vouching, self._interval = leader, vouching, interval
         self._writing = asyncio.Lock()
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
@@ -102,7 +102,7 @@ class Runs:
 
     def notes(self) -> Iterator[str]:
         for name, why in self._troubles.items():
-            if name in self._lines:
+            if name in self._contacts:
                 yield f"once: what {name} says is not taken: {why}"
 
     def table(self) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ class Runs:
 
     def reached(self) -> set[str]:
         """The masters whose own runs are known here."""
-        return {self._name, *(name for name, line in self._lines.items() if line.up)}
+        return {self._name, *(name for name, contact in self._contacts.items() if contact.up)}
 
     # -- running
 
@@ -225,7 +225,8 @@ class Runs:
         while True:
             await self._look_after()
             if time.monotonic() >= due:
-                await asyncio.gather(*(self._compare(n, line) for n, line in self._answering()))
+                asked = self._answering()
+                await asyncio.gather(*(self._compare(name, contact) for name, contact in asked))
                 due = time.monotonic() + self._interval
             await rest(min(TURN, self._interval))
 
@@ -247,29 +248,32 @@ class Runs:
 
     # -- with the peers
 
-    def _answering(self) -> list[tuple[str, Line]]:
+    def _answering(self) -> list[tuple[str, Contact]]:
         """
         The peers that are up, or that were not tried yet: this master may lead before the first
         round with them has ended.
         """
-        return [(name, line) for name, line in self._lines.items() if line.up is not False]
+        return [
+            (name, contact) for name, contact in self._contacts.items() if contact.up is not False
+        ]
 
     async def _tell_all(self, name: str) -> None:
         """Tell all masters that are up; returns once each has written it down, or time is up."""
-        await asyncio.gather(*(self._tell(peer, line, name) for peer, line in self._answering()))
+        asked = self._answering()
+        await asyncio.gather(*(self._tell(peer, contact, name) for peer, contact in asked))
 
-    async def _tell(self, peer: str, line: Line, name: str) -> None:
+    async def _tell(self, peer: str, contact: Contact, name: str) -> None:
         rows = {name: to_rows(self.registers[name], time.time())}
-        await self._ask(peer, line, "runs_told", self._message(rows))
+        await self._ask(peer, contact, "runs_told", self._message(rows))
 
-    async def _compare(self, peer: str, line: Line) -> None:
+    async def _compare(self, peer: str, contact: Contact) -> None:
         have = {name: register.digest for name, register in self.registers.items()}
-        await self._ask(peer, line, "runs", {"have": have})
+        await self._ask(peer, contact, "runs", {"have": have})
 
-    async def _ask(self, peer: str, line: Line, method: str, payload: dict[str, Any]) -> None:
+    async def _ask(self, peer: str, contact: Contact, method: str, payload: dict[str, Any]) -> None:
         """Learn what *peer* answers."""
         try:
-            answer = await line.client.call(method, payload, TELLING)
+            answer = await contact.client.call(method, payload, TELLING)
             await self._learn(wire.field(answer, "runs", dict), answer.get("vouched"), peer)
         except PeerError:
             pass  # a release without runs; or it asks when it is back

@@ -29,7 +29,7 @@ from saltext_ha.replication.digest import (
 )
 from saltext_ha.replication.record import Record
 from saltext_ha.sync.answers import Position, digests_in_parts, position
-from saltext_ha.sync.line import Asking
+from saltext_ha.sync.contact import Asking
 from saltext_ha.sync.messages import BYTES_PER_MESSAGE, read_records
 from saltext_ha.sync.repair_leases import SHARED
 from saltext_ha.transport import wire

@@ -14,8 +14,8 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from saltext_ha.sync.answers import RECORDS
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.key_rows import conflict_row
-from saltext_ha.sync.line import Line
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.summary import MasterSummary
 from saltext_ha.transport import wire
@@ -41,13 +41,13 @@ class Group:
 
     :ivar name: this master's name.
     :ivar links: to the peers, by name; a peer that has just joined has none yet.
-    :ivar lines: of these links, for those who only ask.
+    :ivar contacts: of these links, for those who only ask.
     :ivar timeout: seconds that a peer may take for an answer that needs no work.
     """
 
     def __init__(self, name: str, core: Core, pins: Pins, links: Links, timeout: float) -> None:
         self.name, self.links, self.timeout = name, links, timeout
-        self.lines: Mapping[str, Line] = links.lines
+        self.contacts: Mapping[str, Contact] = links.contacts
         self._core, self._pins = core, pins
 
     @property
@@ -84,12 +84,14 @@ class Group:
 
     def unasked(self) -> dict[str, str]:
         """Masters that cannot be asked: they have just joined, or their file cannot be read."""
-        joined = dict.fromkeys(self.peers.keys() - self.lines.keys(), JUST_JOINED)
+        joined = dict.fromkeys(self.peers.keys() - self.contacts.keys(), JUST_JOINED)
         return {**joined, **self.damaged()}
 
     def unreached(self) -> dict[str, str]:
         """Masters that do not answer this one's calls, and why."""
-        return {name: line.why_down for name, line in self.lines.items() if line.why_down}
+        return {
+            name: contact.why_down for name, contact in self.contacts.items() if contact.why_down
+        }
 
     def why_unasked(self, name: str) -> str:
         """Why there is no link to the master *name*."""
@@ -149,13 +151,15 @@ class Group:
         """
         trifle = self._trifle()
 
-        async def ask(line: Line) -> dict[str, Any]:
+        async def ask(contact: Contact) -> dict[str, Any]:
             if timeout and timeout > self.timeout:
-                await line.call("digest", trifle)
-            return await line.call(method, payload or {}, timeout or self.timeout)
+                await contact.call("digest", trifle)
+            return await contact.call(method, payload or {}, timeout or self.timeout)
 
         works = {self.name: own} if own is not None else {}
-        works |= {name: ask(line) for name, line in self.lines.items() if name not in without}
+        works |= {
+            name: ask(contact) for name, contact in self.contacts.items() if name not in without
+        }
         answers, errors = await answers_of(works, works.__getitem__)
         # Members may have come and gone meanwhile.
         errors |= {name: why for name, why in self.unasked().items() if name not in works}
@@ -165,10 +169,10 @@ class Group:
         self, name: str, method: str, payload: dict[str, Any], timeout: float | None = None
     ) -> dict[str, Any]:
         """The answer of the peer *name*. :raises HaError: there is none; says why."""
-        line = self.lines.get(name)
-        if line is None:
+        contact = self.contacts.get(name)
+        if contact is None:
             raise HaError(self.why_unasked(name))
-        return await line.call(method, payload, timeout)
+        return await contact.call(method, payload, timeout)
 
     async def summaries(self) -> tuple[dict[str, MasterSummary], dict[str, str]]:
         """What each peer tells of itself; and why some do not answer, or make no sense."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from saltext_ha.common.tasks import Tasks
 from saltext_ha.replication.record import Record
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.link import Link
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
@@ -17,7 +17,7 @@ class Links(Mapping[str, Link]):
     """
     The links to the peers that *pins* has, by the peer's name.
 
-    :ivar lines: the line of each link, for those who only ask peers.
+    :ivar contacts: the contact of each link, for those who only ask peers.
     :param identity: returns the present identity of this master.
     :param make: makes the link to a peer, with that identity.
     :param tasks: runs the links.
@@ -33,7 +33,7 @@ class Links(Mapping[str, Link]):
         self._pins, self._identity, self._make = pins, identity, make
         self._tasks = tasks
         self._links: dict[str, Link] = {}
-        self.lines: dict[str, Line] = {}
+        self.contacts: dict[str, Contact] = {}
         self._seen: tuple[int, Identity] | None = None
 
     def __getitem__(self, name: str) -> Link:
@@ -63,19 +63,19 @@ class Links(Mapping[str, Link]):
             return
         peers = dict(self._pins.peers())
         renewed = self._seen is not None and self._seen[1] is not identity
-        former: dict[str, Line] = {}
+        former: dict[str, Contact] = {}
         for name, link in list(self._links.items()):
-            if renewed or peers.get(name) != link.line.peer:
+            if renewed or peers.get(name) != link.contact.peer:
                 del self._links[name]
-                former[name] = self.lines.pop(name)
+                former[name] = self.contacts.pop(name)
                 await link.close()
                 self._tasks.cancel(_task(name))
         for name, peer in peers.items():
             if name not in self._links:
                 self._links[name] = link = self._make(peer, identity)
-                self.lines[name] = link.line
+                self.contacts[name] = link.contact
                 if name in former:
-                    link.line.follows(former[name])
+                    link.contact.follows(former[name])
                 self._tasks.start(_task(name), link.run())
         self._seen = seen
 

@@ -58,14 +58,14 @@ class Rebuilding:
         if not mode.lost:
             return
         links = list(self._links.values())
-        up = [link for link in links if link.line.up]
+        up = [link for link in links if link.contact.up]
         if self._pins.peers() or self._pins.problems():
             if not up:
                 self._problem = ""  # the status says so of each peer
                 return
-            if any(link.line.up is None or not link.line.tried for link in links):
+            if any(link.contact.up is None or not link.contact.tried for link in links):
                 return  # it may know more
-        now, names = time.monotonic(), frozenset(link.line.peer.name for link in up)
+        now, names = time.monotonic(), frozenset(link.contact.peer.name for link in up)
         if names == self._asked and now < self._again:
             return
         self._asked, self._again = names, now + AGAIN
@@ -94,14 +94,14 @@ class Rebuilding:
         """
         problems: dict[str, str] = {}
         for link in links:
-            name = link.line.peer.name
+            name = link.contact.peer.name
             try:
                 (whole if await self._pull(link) else lost).append(name)
             except HaError as exc:
                 problems[name] = str(exc)
         for name in self._pins.peers().keys() - {*whole, *lost, *problems}:
-            line = self._links.lines.get(name)
-            problems[name] = line.error if line else "not asked yet"
+            contact = self._links.contacts.get(name)
+            problems[name] = contact.error if contact else "not asked yet"
         unread = list(self._pins.problems().values())
         if (problems or unread) and not whole:
             said = [f"{name}: {why}" for name, why in sorted(problems.items())] + unread

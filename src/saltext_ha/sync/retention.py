@@ -24,7 +24,7 @@ from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.replication.record import join
 from saltext_ha.replication.vouching import bounded
 from saltext_ha.sync.codec import read_context
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -56,13 +56,13 @@ class Retention:
         name: str,
         core: Core,
         pins: Pins,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         *,
         keep: float,
         pause: float,
     ) -> None:
         self._name, self._core = name, core
-        self._pins, self._lines = pins, lines
+        self._pins, self._contacts = pins, contacts
         self._keep, self._pause = keep, pause
 
     def for_peers(self) -> dict[str, Handler]:
@@ -97,7 +97,7 @@ class Retention:
         :raises HaError: the peer cannot be asked; what was pulled so far is valid.
         """
         # The horizon first: records pulled later contain all that every master had then.
-        answer = await link.line.call("horizon", {})
+        answer = await link.contact.call("horizon", {})
         horizon, epoch = await self._horizon(answer)
         # The size of messages limits one round. A record that comes again and again, because this
         # master refuses it and the peer does not drop it, is no news.
@@ -195,9 +195,9 @@ class Retention:
             "horizon": [list(seen) for seen in dropping.horizon.items()],
             "epoch": dropping.epoch,
         }
-        for name, line in list(self._lines.items()):
+        for name, contact in list(self._contacts.items()):
             try:
-                await line.call("drop", payload)
+                await contact.call("drop", payload)
             except HaError as exc:
                 log.info("ha tombstones: %s drops them later: %s", name, exc)
 
@@ -214,8 +214,8 @@ class Retention:
             if epochs[most] == min(epochs.values()):
                 return
             dropping = await core.run(self._dropping, [], epochs[most])
-            if most in self._lines:
-                theirs, _ = await self._horizon(await self._lines[most].call("horizon", {}))
+            if most in self._contacts:
+                theirs, _ = await self._horizon(await self._contacts[most].call("horizon", {}))
                 dropping = dropping._replace(horizon=join(dropping.horizon, theirs))
             if await core.run(core.keeper.tombstones.drop, root, dropping):
                 await self._tell(root, dropping)
@@ -235,10 +235,10 @@ class Retention:
         if not level:
             raise HaError(f"{self._name} has keys not yet written, or does not write")
         for name in self.others():
-            line = self._lines.get(name)
-            if line is None or not line.up:
+            contact = self._contacts.get(name)
+            if contact is None or not contact.up:
                 raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
-            answer = await line.call("level", {"root": root})
+            answer = await contact.call("level", {"root": root})
             if not answer.get("level"):
                 raise HaError(f"{name} does not have the same keys yet")
             if await self._is_epoch(answer.get("epoch")):

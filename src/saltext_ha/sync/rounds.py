@@ -16,7 +16,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.antientropy import Answer, Comparison, Exchanged
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.repair_leases import MANY, SHARED, RepairLeases
 from saltext_ha.sync.sending import Sender
 from saltext_ha.sync.vouching import Vouching
@@ -37,16 +37,16 @@ class Rounds:
 
     def __init__(
         self,
-        line: Line,
+        contact: Contact,
         sender: Sender,
         core: Core,
         vouching: Vouching,
         leases: RepairLeases,
         counters: Counters,
     ) -> None:
-        self._line, self._sender, self._core = line, sender, core
+        self._contact, self._sender, self._core = contact, sender, core
         self._vouching, self._leases, self._counters = vouching, leases, counters
-        self._name = line.peer.name
+        self._name = contact.peer.name
         self._put_off_until = float("-inf")
 
     async def begin(self, vouched: Any) -> None:
@@ -61,7 +61,7 @@ class Rounds:
         :raises PeerError: the peer cannot be asked; or, unless *shared*, refuses a part.
         :raises InvalidRecord: it answers nonsense.
         """
-        client = self._line.client
+        client = self._contact.client
         sent, received = client.bytes_sent, client.bytes_received
         done = Exchanged(shared)
         try:
@@ -76,7 +76,7 @@ class Rounds:
     async def _compare(self, done: Exchanged) -> None:
         self._sender.put_again()
         tree = self._core.replica.records
-        theirs = await antientropy.differing_branches(tree, RECORDS, self._line)
+        theirs = await antientropy.differing_branches(tree, RECORDS, self._contact)
         if done.shared and theirs and self._is_on_its_way():
             done.left = True
             return
@@ -108,13 +108,13 @@ class Rounds:
         return pushed and now < self._put_off_until
 
     async def _repair(self, branches: list[int], done: Exchanged) -> None:
-        core, line = self._core, self._line
+        core, contact = self._core, self._contact
         buckets = await antientropy.differing_below(
-            core.replica.records, RECORDS, branches, line, done
+            core.replica.records, RECORDS, branches, contact, done
         )
         groups = await core.run(antientropy.portions, buckets, core.replica)
         random.shuffle(groups)
-        comparison = Comparison(core.replica, core.run, line, more={SHARED: done.shared})
+        comparison = Comparison(core.replica, core.run, contact, more={SHARED: done.shared})
         # While we record one answer, and write its key files, the peer makes the next one.
         coming = ahead(self._answers(comparison, groups, done))
         async with contextlib.aclosing(coming) as answers:
@@ -155,7 +155,7 @@ class Rounds:
             done.learned += merged.learned
             if merged.dropped:
                 rows = messages.rows_of_dropped(merged.dropped)
-                await self._line.call("dropped", {"dropped": rows})
+                await self._contact.call("dropped", {"dropped": rows})
         else:
             self._vouching.note(self._name, reasons)
         mine = [] if want == [] else await core.run(antientropy.wanted, core.replica, want)

@@ -12,7 +12,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import DELETED, REJECTED, Record
 from saltext_ha.sync import messages
 from saltext_ha.sync.codec import to_wire
-from saltext_ha.sync.line import Asking
+from saltext_ha.sync.contact import Asking
 from saltext_ha.sync.outbox import Outbox
 from saltext_ha.sync.vouching import Vouching, nodes_of
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.pins import Pins
@@ -38,13 +38,13 @@ class SharedStore:
         self,
         core: Core,
         pins: Pins,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         *,
         names: Iterable[str],
         patience: float,
     ) -> None:
         self.names = set(names)
-        self._core, self._pins, self._lines = core, pins, lines
+        self._core, self._pins, self._contacts = core, pins, contacts
         self._patience = patience
         self._remembered = set(self.names)  # not asked again since the restart
         self._checks: dict[str, asyncio.Lock] = {}
@@ -73,32 +73,34 @@ class SharedStore:
         if gone:
             await self._end(gone)
 
-        async def look(line: Line) -> None:
+        async def look(contact: Contact) -> None:
             try:
-                await self.check(line)
+                await self.check(contact)
             except HaError as exc:
-                log.debug("ha key store: not known whether %s shares it: %s", line.peer.name, exc)
-                self._awaited.pop(line.peer.name, None)  # later, from the beginning
+                log.debug(
+                    "ha key store: not known whether %s shares it: %s", contact.peer.name, exc
+                )
+                self._awaited.pop(contact.peer.name, None)  # later, from the beginning
 
-        await asyncio.gather(*map(look, self._lines.values()))
+        await asyncio.gather(*map(look, self._contacts.values()))
         if self._unsaved:
             await self._save()
 
-    async def check(self, line: Line) -> None:
+    async def check(self, contact: Contact) -> None:
         """
         Stop writing if the peer shares our store; resume if it no longer does.
 
         :raises HaError: the store cannot be read, or the peer does not answer.
         """
         # One at a time: a second check would change the signature that the first one waits for.
-        async with self._checks.setdefault(line.peer.name, asyncio.Lock()):
-            await self._check(line)
+        async with self._checks.setdefault(contact.peer.name, asyncio.Lock()):
+            await self._check(contact)
 
-    async def _check(self, line: Line) -> None:
-        name = line.peer.name
+    async def _check(self, contact: Contact) -> None:
+        name = contact.peer.name
         if name in self.names - self._remembered:
             return
-        same = await self._same(line)
+        same = await self._same(contact)
         if same is None:
             return
         self._remembered.discard(name)
@@ -123,25 +125,25 @@ class SharedStore:
         await self._save()
         await self._core.apply()
 
-    async def _same(self, line: Line) -> bool | None:
+    async def _same(self, contact: Contact) -> bool | None:
         """Whether the peer shares our store; None: unknown for now."""
-        if line.peer.name in self.names:
-            return await self._still(line)
+        if contact.peer.name in self.names:
+            return await self._still(contact)
         # The peer may have just signed again because of its own check: then look again.
-        if not (await self._shown(line) or await self._shown(line)):
+        if not (await self._shown(contact) or await self._shown(contact)):
             return False
-        answer = await line.call("signature", {"anew": True})
+        answer = await contact.call("signature", {"anew": True})
         if answer.get("signed") is not True:
             return None
-        if await self._is(line.peer.name, answer.get("signature")):
+        if await self._is(contact.peer.name, answer.get("signature")):
             return True
-        return await self._shown(line)
+        return await self._shown(contact)
 
-    async def _still(self, line: Line) -> bool | None:
+    async def _still(self, contact: Contact) -> bool | None:
         """Whether the peer still shares our store; None: unknown for now."""
-        name, now = line.peer.name, time.monotonic()
+        name, now = contact.peer.name, time.monotonic()
         awaited, since = self._awaited.get(name, ("", now))
-        answer = await line.call("signature", {"anew": not awaited})
+        answer = await contact.call("signature", {"anew": not awaited})
         signed = time.monotonic()  # at the latest: the answer may have taken long
         token = answer.get("signature")
         if not isinstance(token, str) or not (awaited or answer.get("signed") is True):
@@ -154,10 +156,10 @@ class SharedStore:
             return None
         return None if now < since + self._patience else False
 
-    async def _shown(self, line: Line) -> bool:
+    async def _shown(self, contact: Contact) -> bool:
         """Whether our store shows the peer's signature."""
-        answer = await line.call("signature", {})
-        return await self._is(line.peer.name, answer.get("signature"))
+        answer = await contact.call("signature", {})
+        return await self._is(contact.peer.name, answer.get("signature"))
 
     async def _is(self, name: str, token: Any) -> bool:
         store = self._core.keeper.store

@@ -7,7 +7,7 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError
 from saltext_ha.common.files import open_itself
-from saltext_ha.sync.line import Asking
+from saltext_ha.sync.contact import Asking
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -21,7 +21,7 @@ from saltext_ha.trees.tree_disk import TreeDisk
 PART = 1 << 20
 MOST = 4 << 20
 # So many are asked for at a time: they must come within 60 s, also where several masters fetch
-# files over one slow line.
+# files over one slow link.
 ASKED = 1 << 20
 MOST_WANTED = 4096
 # Most bytes in a message of one entry of a manifest or of a list of paths, beside its texts.

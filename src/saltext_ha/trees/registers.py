@@ -19,7 +19,7 @@ from saltext_ha.replication.deployment import KEPT, MOST_NUMBER, Deployment, Ent
 from saltext_ha.replication.record import Dot
 from saltext_ha.sync import register_rows as rows
 from saltext_ha.sync.codec import MAX_TIME
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -35,7 +35,7 @@ class TreeRegisters(Mapping[str, Register]):
     The register of each tree.
 
     :param names: of the trees.
-    :param lines: to the peers, by name.
+    :param contacts: to the peers, by name.
     :param refuse: takes the name of a peer that sent nonsense.
     :param vouching: the masters' statements of what they wrote.
     :ivar changed: set whenever a peer's register changed one here.
@@ -45,11 +45,11 @@ class TreeRegisters(Mapping[str, Register]):
         self,
         names: Iterable[str],
         core: Core,
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         refuse: Callable[[str], None],
         vouching: Vouching,
     ) -> None:
-        self._core, self._lines = core, lines
+        self._core, self._contacts = core, contacts
         self._refuse, self._vouching = refuse, vouching
         self._writing = asyncio.Lock()
         self.changed = asyncio.Event()
@@ -83,15 +83,15 @@ class TreeRegisters(Mapping[str, Register]):
             return []
         unasked = [
             name
-            for name, line in self._lines.items()
-            if name not in self._asked and line.up is not False
+            for name, contact in self._contacts.items()
+            if name not in self._asked and contact.up is not False
         ]
         self._met = not unasked
         return sorted(unasked)
 
     def notes(self) -> Iterator[str]:
         """Notes on what peers say, or do not say."""
-        yield from (why for peer, why in self._troubles.items() if peer in self._lines)
+        yield from (why for peer, why in self._troubles.items() if peer in self._contacts)
 
     # -- what this master writes and tells
 
@@ -187,21 +187,23 @@ class TreeRegisters(Mapping[str, Register]):
         :param with_these: peers that must be asked, even if they are not up; None: all that are up.
         """
         must = with_these is not None
-        lines = {
-            name: line
-            for name, line in self._lines.items()
+        contacts = {
+            name: contact
+            for name, contact in self._contacts.items()
             if with_these is None or name in with_these
         }
-        return (await answers_of(lines, lambda name: self._compare(name, lines[name], must)))[1]
+        return (await answers_of(contacts, lambda name: self._compare(name, contacts[name], must)))[
+            1
+        ]
 
-    async def _compare(self, name: str, line: Line, must: bool) -> None:
+    async def _compare(self, name: str, contact: Contact, must: bool) -> None:
         """:raises HaError: the peer could not be asked, or its answer is not taken; says why."""
-        if not line.up and not must:
+        if not contact.up and not must:
             self._troubles.pop(name, None)
-            raise HaError(line.error or "it is not up")
+            raise HaError(contact.error or "it is not up")
         have = {tree: register.digest for tree, register in self._known.items()}
         try:
-            answer = await line.call("trees", {"have": have})
+            answer = await contact.call("trees", {"have": have})
             told = wire.field(answer, "trees", dict)
             registers = {tree: from_rows(told[tree]) for tree in self._known.keys() & told.keys()}
             await self.learn(registers, answer.get("vouched"), name)
@@ -210,7 +212,7 @@ class TreeRegisters(Mapping[str, Register]):
             self._asked.add(name)
             why = self._trouble(name, f"{name} does not say what is current there", exc)
             raise HaError(why) from None
-        except PeerError:  # its line has noted it
+        except PeerError:  # its contact has noted it
             self._troubles.pop(name, None)
             raise
         except (HaError, OSError) as exc:

@@ -14,7 +14,7 @@ from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, reason_o
 from saltext_ha.common.files import as_text
 from saltext_ha.common.tasks import begin
 from saltext_ha.config.trees import Tree
-from saltext_ha.sync.line import Asking, Line
+from saltext_ha.sync.contact import Asking, Contact
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -50,7 +50,7 @@ class Stager:
     """
     The versions of all trees of one master.
 
-    :param lines: to the peers, by name.
+    :param contacts: to the peers, by name.
     :param refuse: takes the name of a peer that sent nonsense.
     :param deployed: takes a tree; returns the versions of it that registers name.
     :param stop: raises to end long work.
@@ -59,14 +59,14 @@ class Stager:
     def __init__(
         self,
         trees: Iterable[Tree],
-        lines: Mapping[str, Line],
+        contacts: Mapping[str, Contact],
         refuse: Callable[[str], None],
         deployed: Callable[[str], set[bytes]],
         stop: Callable[[], None],
     ) -> None:
         step = steps(stop)
         self.disks = {tree.name: TreeDisk(TreeStore(tree, step)) for tree in trees}
-        self._lines, self._refuse, self._deployed = lines, refuse, deployed
+        self._contacts, self._refuse, self._deployed = contacts, refuse, deployed
         self._content = Content(self.disks)
         self._fetches: dict[tuple[str, bytes], _Fetch] = {}
         self._checked: dict[str, list[bytes]] = {name: [] for name in self.disks}
@@ -192,8 +192,8 @@ class Stager:
                 raise
 
     def _asked(self, first: str) -> dict[str, Asking]:
-        lines = sorted(self._lines.items(), key=lambda item: item[0] != first)
-        return {name: line for name, line in lines if line.up or name == first}
+        contacts = sorted(self._contacts.items(), key=lambda item: item[0] != first)
+        return {name: contact for name, contact in contacts if contact.up or name == first}
 
     async def _manifest(
         self, peers: Mapping[str, Asking], disk: TreeDisk, version: bytes

@@ -20,7 +20,7 @@ LIMIT = 600.0
 LOOKING = 20.0
 """
 The same of work that only reads. Peers wait for it: 30 s for a look (``sync/group.py``), and 60 s
-for what they fetch (``sync/line.py``).
+for what they fetch (``sync/contact.py``).
 """
 LAST = 10.0
 """Seconds in which the last look at a live path counts, while a new one fails."""

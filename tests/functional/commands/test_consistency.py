@@ -19,8 +19,8 @@ from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import digests, sections
 from saltext_ha.replication.placement import Stored
 from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.group import Group
-from saltext_ha.sync.line import Line
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport import wire
@@ -71,7 +71,7 @@ async def test_details_are_asked_for_only_where_something_differs(
 ) -> None:
     asked: list[str] = []
     taken: list[str] = []
-    call, take = Line.call, consistency_check._facts
+    call, take = Contact.call, consistency_check._facts
 
     def once(name: str, mine: Any) -> Any:
         taken.append(mine.config.name)
@@ -79,7 +79,7 @@ async def test_details_are_asked_for_only_where_something_differs(
 
     monkeypatch.setattr(consistency_check, "_facts", once)
 
-    async def noted(self: Line, method: str, *arguments: Any) -> Any:
+    async def noted(self: Contact, method: str, *arguments: Any) -> Any:
         asked.append(method)
         return await call(self, method, *arguments)
 
@@ -91,7 +91,7 @@ async def test_details_are_asked_for_only_where_something_differs(
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
 
     async with met(one, two):
-        monkeypatch.setattr(Line, "call", noted)
+        monkeypatch.setattr(Contact, "call", noted)
         assert await questions(one, "versions") == ["clock", "consistency"]
         assert await questions(one, "clock") == [*["clock"] * 3, "consistency"]
         taken.clear()
@@ -277,7 +277,7 @@ async def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_sam
         assert (await run(places[0], "keys_"))["retcode"] == 2
         # Its key is still accepted for all who know of it.
         await run(places[0], "remove_peer", "m2")
-        await until(lambda: engines[0].parts.group.lines.keys() == {"m3"}, "m2 is removed")
+        await until(lambda: engines[0].parts.group.contacts.keys() == {"m3"}, "m2 is removed")
         told = await run(places[0], "keys_")
         assert [(row["same"], row["conflict"]) for row in told["keys"]] == [(True, True)] * 2
         assert (told["unknown"], told["retcode"]) == ({}, 1)

@@ -182,7 +182,7 @@ async def test_before_one_that_runs_is_removed_its_minions_are_thought_of(tmp_pa
         leaving = await run(m2.place, "leave", test=True)
         assert "salt-run ha.drain m2 moves them before" in leaving["notes"][1]
         await m2.stop()
-        await until(lambda: not m1.parts.group.lines["m2"].up, "m2 is down")
+        await until(lambda: not m1.parts.group.contacts["m2"].up, "m2 is down")
         planned = await run(m1.place, "remove_peer", "m2", test=True)
         assert "ha.drain" not in " ".join(planned["notes"])
 

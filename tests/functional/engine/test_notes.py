@@ -64,9 +64,9 @@ async def test_a_peer_of_a_release_that_is_too_old_is_told(tmp_path: Path) -> No
 
         m2.service.listener._handlers["hello"] = hello
         link = m1.link(m2)
-        link.line.up = None  # it is met anew
+        link.contact.up = None  # it is met anew
         link._wake.set()
-        await until(lambda: link.line.why_down == TOO_OLD, "it is known")
+        await until(lambda: link.contact.why_down == TOO_OLD, "it is known")
         status = await run(one, "status")
         row = next(row for row in status["masters"] if row["name"] == "m2")
         assert (row["state"], row["note"]) == ("running", TOO_OLD)

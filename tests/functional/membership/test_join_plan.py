@@ -305,7 +305,7 @@ async def test_a_name_that_was_copied(m1: Place, m2: Place, tmp_path: Path) -> N
             refused = await join_by(copied, token)
             assert f"that runs at {m2.config.url}" in refused["error"]
             assert "remove_peer" not in refused["error"]
-        await until(lambda: one.parts.links.lines["m2"].ago() is None, "m2 is known to be down")
+        await until(lambda: one.parts.links.contacts["m2"].ago() is None, "m2 is known to be down")
         refused = await join_by(copied, token)
         assert "if that master is gone for good: salt-run ha.remove_peer m2" in refused["error"]
 

@@ -52,7 +52,7 @@ async def test_when_both_have_moved_the_note_says_what_helps(
     await group_of(m1, m2)
     here, there = moved(m1), moved(m2)
     async with running(here, there) as (one, two):
-        await until(lambda: one.parts.links.lines["m2"].up is False, "m1 misses m2")
+        await until(lambda: one.parts.links.contacts["m2"].up is False, "m1 misses m2")
         assert "moved" not in (await run(here, "status"))["masters"][1]["note"]
         monkeypatch.setattr(status_command, "LONG", 0.0)
         status = await run(here, "status")
@@ -120,7 +120,7 @@ async def test_another_name_in_the_configuration_is_pointed_out(m1: Place, m2: P
     await group_of(m1, m2)
     renamed = Place(m2.root, "m2", {**HA, "name": "x2"}, port=m2.port)
     async with running(m1, renamed) as (one, two):
-        await until(lambda: one.parts.links.lines["m2"].up is True, "m1 meets it")
+        await until(lambda: one.parts.links.contacts["m2"].up is True, "m1 meets it")
         await two.meets(one)
         for place, other, said in (
             (m1, "m2", "it calls itself x2: set  ha: name: m2  there again"),

@@ -341,7 +341,7 @@ async def test_a_pinned_certificate_serves_whatever_its_dates_say(
 
 
 def both_up(*engines: Engine) -> bool:
-    return all(line.up for engine in engines for line in engine.parts.links.lines.values())
+    return all(contact.up for engine in engines for contact in engine.parts.links.contacts.values())
 
 
 @in_a_loop
@@ -413,9 +413,9 @@ async def test_a_renewal_does_not_forget_when_a_peer_was_seen(tmp_path: Path) ->
         async with running(p2) as (two,):
             await join_group(p1, p2)
             await one.meets(two)
-        before = one.parts.links.lines["m2"]
+        before = one.parts.links.contacts["m2"]
         await run(p1, "renew")
-        await until(lambda: one.parts.links.lines["m2"] is not before, "another line")
+        await until(lambda: one.parts.links.contacts["m2"] is not before, "another contact")
         (peer,) = (await run(p1, "peers"))["peers"]
         assert peer["state"] == "unknown"
         assert peer["seen"] is not None

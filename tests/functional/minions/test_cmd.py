@@ -76,15 +76,15 @@ async def test_a_job_that_may_have_run_is_named(
 ) -> None:
     async with world(tmp_path, fo2=failover("m2")) as there:
         there.start("m2", "fo2")
-        line = there.m1.link(there.m2).line
-        real = line.call
+        contact = there.m1.link(there.m2).contact
+        real = contact.call
 
         async def call(method: str, *more: Any) -> dict[str, Any]:
             if method == "job_run":
                 raise PeerUnreachable("10.0.0.2:4530 timed out")
             return await real(method, *more)
 
-        monkeypatch.setattr(line, "call", call)
+        monkeypatch.setattr(contact, "call", call)
         ran = await there.run("cmd", "fo2", "test.arg", timeout=SECONDS)
         assert "timed out; may have run: job 20" in ran["unknown"]["m2"]
         assert (ran["jobs"], ran["retcode"]) == ([{}], 2)
@@ -94,7 +94,7 @@ async def test_a_job_that_may_have_run_is_named(
                 raise PeerMistrust("10.0.0.2:4530 shows another certificate")
             return await real(method, *more)
 
-        monkeypatch.setattr(line, "call", strange)
+        monkeypatch.setattr(contact, "call", strange)
         ran = await there.run("cmd", "fo2", "test.arg", timeout=SECONDS)
         assert ran["unknown"] == {"m2": "10.0.0.2:4530 shows another certificate"}
 
@@ -238,20 +238,20 @@ async def test_a_master_that_is_down_is_not_tried_every_second(
     """Each failure would have its link wait longer before it tries again."""
     async with world(tmp_path, fo1=failover("m1")) as there:
         link, (jid,) = there.m1.link(there.m2), new_jids(1)
-        line = link.line
+        contact = link.contact
         ours = there.m1.made.jobs
         known, unknown = await ours.counts({"m2": jid, "m1": jid})
         assert (known.keys(), unknown) == ({"m1", "m2"}, {})
         asked: list[str] = []
-        real = line.call
+        real = contact.call
 
         async def call(method: str, *more: Any) -> dict[str, Any]:
             asked.append(method)
             return await real(method, *more)
 
-        monkeypatch.setattr(line, "call", call)
+        monkeypatch.setattr(contact, "call", call)
         async with link._round:  # nor does the link try it meanwhile
-            line.up, line.error = False, "refused the connection"
+            contact.up, contact.error = False, "refused the connection"
             assert await ours.counts({"m2": jid}) == ({}, {"m2": "refused the connection"})
         assert "job_strays" not in asked
 

@@ -197,7 +197,7 @@ async def test_peers_may_have_nothing_else_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path, web1=failover("m2")) as there:
-        line = there.m1.link(there.m2).line
+        contact = there.m1.link(there.m2).contact
         (jid,) = new_jids(1)
         good = {"jid": jid, "order": JobSpec(PING, glob="*").to_wire(), "timeout": SECONDS}
         bad: list[dict[str, Any]] = [
@@ -208,30 +208,32 @@ async def test_peers_may_have_nothing_else_published(
         ]  # fmt: skip
         for change in bad:
             with pytest.raises(PeerRefused):
-                await line.call("job_run", {**good, **change})
+                await contact.call("job_run", {**good, **change})
         for payload in ({}, {"jids": []}, {"jids": [jid] * 99}, {"jids": ["x"]}):
             for method in ("job_expect", "job_strays"):
                 with pytest.raises(PeerRefused):
-                    await line.call(method, {"timeout": 1, **payload})
+                    await contact.call(method, {"timeout": 1, **payload})
         for payload in ({}, {"jid": jid}, {"jid": jid, "timeout": 1e9}, {"jid": [jid]}):
             with pytest.raises(PeerRefused):
-                await line.call("job_more", {"timeout": 1, **payload})
+                await contact.call("job_more", {"timeout": 1, **payload})
         assert there.published == []
         with monkeypatch.context() as full:
             full.setattr(own_jobs, "MAX_RUNNING", 0)
             with pytest.raises(PeerRefused, match="jobs are under way"):
-                await line.call("job_run", good)
+                await contact.call("job_run", good)
         assert there.published == []
         (over,) = new_jids(1)  # one that is over takes nobody's turn, though it is kept
         order = JobSpec(PING, ids=("web1",)).to_wire()
-        await line.call("job_run", {**good, "jid": over, "order": order})
+        await contact.call("job_run", {**good, "jid": over, "order": order})
         with pytest.raises(PeerRefused, match="that job is no longer waited for"):
-            await line.call("job_more", {"jid": over, "timeout": 1})  # of commands only
+            await contact.call("job_more", {"jid": over, "timeout": 1})  # of commands only
         monkeypatch.setattr(own_jobs, "MAX_RUNNING", 1)
         there.published.clear()
         # A call that is repeated, because its connection broke, publishes once.
-        first, second = await asyncio.gather(line.call("job_run", good), line.call("job_run", good))
-        assert first == second == await line.call("job_run", good)
+        first, second = await asyncio.gather(
+            contact.call("job_run", good), contact.call("job_run", good)
+        )
+        assert first == second == await contact.call("job_run", good)
         assert first["returned"][0][0] == "web1"
         assert there.published == [("m2", "test.ping", jid)]
 

@@ -180,7 +180,7 @@ async def test_long_answers_come_in_pages(tmp_path: Path, monkeypatch: pytest.Mo
             there.start("m2", f"web{number}")
         answer = await there.run("minions")
         assert answer["counts"] == {"bound": 5}
-        first = await there.m1.link(there.m2).line.call("bound", {"glob": "*"})
+        first = await there.m1.link(there.m2).contact.call("bound", {"glob": "*"})
         assert (len(first["minions"]), first["more"]) == (2, True)
         monkeypatch.setattr(bound, "MAX_PAGES", 1)
         assert "says more than fits" in (await there.run("minions"))["unknown"]["m2"]
@@ -207,18 +207,18 @@ async def test_a_page_costs_the_same_however_many_minions_there_are(
             return real(some)
 
         monkeypatch.setattr(heard, "sights", sights)
-        line = there.m1.link(there.m2).line
+        contact = there.m1.link(there.m2).contact
         told: list[list[str]] = []
         page: dict[str, Any] = {"more": True}
         while page["more"]:
             after = told[-1][-1] if told else ""
-            page = await line.call("bound", {"glob": "web*", "after": after})
+            page = await contact.call("bound", {"glob": "web*", "after": after})
             told.append([row[0] for row in page["minions"]])
         assert told == [names[10:18:2], names[18:26:2], names[26::2]]
         assert max(looked_up) <= 4
-        few = await line.call("bound", {"ids": [names[14], names[10], "web0", names[12]]})
+        few = await contact.call("bound", {"ids": [names[14], names[10], "web0", names[12]]})
         assert [row[0] for row in few["minions"]] == names[10:16:2]
-        rest = await line.call("bound", {"ids": names[10:14:2], "after": names[10]})
+        rest = await contact.call("bound", {"ids": names[10:14:2], "after": names[10]})
         assert [row[0] for row in rest["minions"]] == [names[12]]
 
 

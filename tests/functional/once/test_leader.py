@@ -153,7 +153,9 @@ async def test_in_a_partition_both_halves_act_and_one_after_it(tmp_path: Path) -
     async with met(*two) as (m1, m2):
         leads = lambda: [e.parts.leader.standing.leads for e in (m1, m2)]  # noqa: E731
         await until(lambda: leads() == [True, False], "m1 leads")
-        cut = [engine.parts.links.lines[other].client for engine, other in ((m1, "m2"), (m2, "m1"))]
+        cut = [
+            engine.parts.links.contacts[other].client for engine, other in ((m1, "m2"), (m2, "m1"))
+        ]
         calls = [client.call for client in cut]
 
         async def lost(*args: Any, **kwargs: Any) -> Any:

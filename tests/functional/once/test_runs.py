@@ -60,7 +60,7 @@ class Believing(Vouching):
         raise AssertionError(reasons)
 
 
-class Line:
+class Contact:
     """To another master; its own client."""
 
     def __init__(self, group: Group, me: str, to: str) -> None:
@@ -71,7 +71,7 @@ class Line:
         return None if self._to in self._group.untried else self._to not in self._group.down
 
     @property
-    def client(self) -> Line:
+    def client(self) -> Contact:
         return self
 
     async def call(self, method: str, payload: Mapping[str, Any], timeout: float) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Group:
         self.names = ("m1", "m2")
         self.leaders = {name: Leader(name, "m1", fence=7) for name in self.names}
         self.cores: dict[str, Core] = {}
-        self.lines: dict[str, dict[str, Line]] = {}
+        self.contacts: dict[str, dict[str, Contact]] = {}
         self.runs = {name: self.start(name) for name in self.names}
         self.did: list[str] = []
         self.told: list[str] = []
@@ -98,16 +98,16 @@ class Group:
         """A start of that master; what it was before has ended."""
         if name in self.cores:
             self.cores[name].replica.close()
-        lines = {other: Line(self, name, other) for other in self.names if other != name}
-        self.lines[name] = lines
+        contacts = {other: Contact(self, name, other) for other in self.names if other != name}
+        self.contacts[name] = contacts
         core = self.cores[name] = Core(self.root / f"{name}.db")
         vouching = Believing(core.replica)
-        return Runs(name, core, lines, self.leaders[name], vouching, 0.1)  # type: ignore[arg-type]
+        return Runs(name, core, contacts, self.leaders[name], vouching, 0.1)  # type: ignore[arg-type]
 
     def remove(self, name: str) -> None:
         """As ``ha.remove_peer`` does."""
-        for lines in self.lines.values():
-            lines.pop(name, None)
+        for contacts in self.contacts.values():
+            contacts.pop(name, None)
 
     async def once(self, master: str, /, **options: Any) -> dict[str, Any]:
         """``ha.once`` there."""
@@ -389,9 +389,9 @@ async def test_a_peer_whose_runs_are_not_taken_is_named_while_it_is_a_member(
 ) -> None:
     group = Group(tmp_path)
     first = group.runs["m1"]
-    line = Mock(client=AsyncMock())
-    line.client.call.return_value = {"runs": {"n" * 65: []}}
-    await first._ask("m2", line, "runs", {})
+    contact = Mock(client=AsyncMock())
+    contact.client.call.return_value = {"runs": {"n" * 65: []}}
+    await first._ask("m2", contact, "runs", {})
     assert "once: what m2 says is not taken: name: takes at most" in "".join(first.notes())
     group.remove("m2")
     assert not [*first.notes()]

@@ -145,7 +145,7 @@ async def test_one_record_that_a_peer_refuses_keeps_no_others_from_it(tmp_path: 
         plant(one.pki_dir, sorted({*ids, "poison"}))
         await m1.parts.core.scan()
         await until(lambda: there(two) == ids, "the others came")
-        assert m1.link(m2).line.up
+        assert m1.link(m2).contact.up
         await until(lambda: bool(m1.link(m2).trouble), "the round is over")
         shown = await status(m1)
         assert shown["state"] == "degraded"
@@ -167,7 +167,7 @@ async def test_what_was_decided_while_a_peer_was_away_is_the_first_it_is_told(
     async with met(one, two) as (m1, m2):
         await until(lambda: is_level(m1, m2), "level")
         await m2.stop()
-        await until(lambda: m1.link(m2).line.up is False, "it is missed")
+        await until(lambda: m1.link(m2).contact.up is False, "it is missed")
         plant(one.pki_dir, [f"stranger{number}" for number in range(300)], PENDING, seed=2)
         await m1.parts.core.scan()
         await delete(m1, "web1")
@@ -208,7 +208,7 @@ async def only_pushes(
         handlers.update(digest=digest)
         yield m1, m2, handlers
         handlers.update(kept)
-        await until(lambda: bool(m1.link(m2).line.up), "up again", 60)
+        await until(lambda: bool(m1.link(m2).contact.up), "up again", 60)
 
 
 @in_a_loop
@@ -218,7 +218,7 @@ async def test_a_deletion_that_timed_out_is_not_forgotten(tmp_path: Path) -> Non
 
     async with only_pushes(tmp_path, dead, peer_timeout=1) as (m1, m2, handlers):
         # The first call after the deletion gets no answer.
-        await until(lambda: m1.link(m2).line.up is False, "down")
+        await until(lambda: m1.link(m2).contact.up is False, "down")
         await delete(m1, "web1")
         handlers.update(digest=not_now)
         await until(lambda: there(m2.place) == set(), "told, before all else")
@@ -229,7 +229,7 @@ async def test_a_push_that_is_cut_is_pushed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with only_pushes(tmp_path) as (m1, m2, _):
-        client = m1.link(m2).line.client
+        client = m1.link(m2).contact.client
         call = client.call
         cut: list[str] = []
 

@@ -39,7 +39,7 @@ async def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
     exchange = Link.exchange
 
     async def slow(link: Link, shared: bool = False) -> antientropy.Exchanged:
-        if "m3" in (link.line.peer.name, link._greeting()["name"]) and link.line.up is None:
+        if "m3" in (link.contact.peer.name, link._greeting()["name"]) and link.contact.up is None:
             await asyncio.sleep(2)
         return await exchange(link, shared)
 

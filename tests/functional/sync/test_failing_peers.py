@@ -189,7 +189,7 @@ async def test_reasons_that_alternate_do_not_fill_the_log(
             async with fails(away, own):
                 with contextlib.suppress(PeerUnreachable):
                     await m1.link(away).exchange()
-        assert m1.link(away).line.error.endswith("timed out")
+        assert m1.link(away).contact.error.endswith("timed out")
     said = [line for line in caplog.messages if line.startswith("ha peer")]
     # Where the machine holds up the first try, a refusal comes too late, and is said second.
     reasons = sorted(why for line in said for why in ("refused", "timed out") if why in line)

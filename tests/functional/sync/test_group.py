@@ -106,10 +106,10 @@ async def test_who_joins_while_masters_are_compared_was_not_compared(
         keys = m1.made.commands["sync"].__self__._keys  # type: ignore[attr-defined]
         look = keys.differing_ids
 
-        async def meanwhile(line: Any) -> set[str]:
-            if line.peer.name == "m2":
+        async def meanwhile(contact: Any) -> set[str]:
+            if contact.peer.name == "m2":
                 await joins(m1, m2, three)
-            return {*(await look(line)), "web1"}
+            return {*(await look(contact)), "web1"}
 
         monkeypatch.setattr(keys, "differing_ids", meanwhile)
         plan = await run(one, "sync", test=True)

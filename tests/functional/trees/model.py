@@ -35,8 +35,8 @@ from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.deployment import Register
 from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.group import Group as Asking
-from saltext_ha.sync.line import Line
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import identity, wire
@@ -149,11 +149,11 @@ class Engine:
         with patch.object(core, "ThreadPoolExecutor", Inline):
             self.core = core.Core(keeper, lambda records: None)
         self.ways = {name: Way(self, name) for name in NAMES if name != master.name}
-        lines = cast("dict[str, Line]", self.ways)
-        self.registers = TreeRegisters([TREE], self.core, lines, lambda _: None, self.vouching)
+        contacts = cast("dict[str, Contact]", self.ways)
+        self.registers = TreeRegisters([TREE], self.core, contacts, lambda _: None, self.vouching)
         with patch.object(disk_work, "ThreadPoolExecutor", Inline):
             self.stager = Stager(
-                [master.tree], lines, lambda _: None, self.registers.kept, lambda: None
+                [master.tree], contacts, lambda _: None, self.registers.kept, lambda: None
             )
         self.trees = Trees(
             self.stager,
@@ -163,7 +163,7 @@ class Engine:
             cachedir=master.root,
             interval=1.0,
         )
-        links = cast("Links", SimpleNamespace(lines=lines))
+        links = cast("Links", SimpleNamespace(contacts=contacts))
         asking = Asking(master.name, self.core, trust, links, 1.0)
         states = TreeStates(asking, self.stager, {})
         digests = master.root / "digests"
@@ -212,7 +212,7 @@ class Engine:
 
 
 class Way(Answering):
-    """From one master to another: the line, as far as trees use it."""
+    """From one master to another: the contact, as far as trees use it."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         super().__init__(self.call)
@@ -238,7 +238,7 @@ class Way(Answering):
     async def call(
         self, method: str, payload: dict[str, Any], timeout: float | None = None
     ) -> dict[str, Any]:
-        """As that of a line. What was asked may have been done, although no answer comes."""
+        """As that of a contact. What was asked may have been done, although no answer comes."""
         self._engine.step("message")
         other, peer = self._other, make_of(self._engine.master.name)
         work = other.answer(method, wire.unpack(wire.pack(payload)), peer)

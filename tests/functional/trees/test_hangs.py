@@ -373,7 +373,9 @@ async def test_nobody_is_answered_before_a_switch_of_another_task_is_whole(
             await until(met_it.is_set, "m2 has followed by itself, but for the end")
             registers = one.parts.tree_registers
             payload = registers.told("states", registers["states"], adopt=False)
-            asked = asyncio.ensure_future(one.link(other).line.call("tree_switch", payload, 100.0))
+            asked = asyncio.ensure_future(
+                one.link(other).contact.call("tree_switch", payload, 100.0)
+            )
             await asyncio.wait([asked], timeout=1.0)
             assert not asked.done(), asked.result()
         assert await asked == {"problem": ""}

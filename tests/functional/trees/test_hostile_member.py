@@ -22,7 +22,7 @@ PATIENCE = 30.0
 async def tell(liar: Engine, victim: str, register: Register) -> dict[str, Any]:
     """What a member answers that is told, by a pinned peer, what is current."""
     payload = {"tree": "states", "register": registers.to_rows(register)}
-    return await liar.service.parts.links.lines[victim].call("tree_switch", payload, PATIENCE)
+    return await liar.service.parts.links.contacts[victim].call("tree_switch", payload, PATIENCE)
 
 
 def known(engine: Engine) -> Register:

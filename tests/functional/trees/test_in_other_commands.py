@@ -91,10 +91,10 @@ async def test_who_asks_for_a_version_and_goes_away_leaves_no_traceback(
         # Engines have set one of their own.
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, said: complaints.append(said["message"]))
-        line = one.link(other).line
+        contact = one.link(other).contact
         for version in b"1" * 32, b"2" * 32:  # nobody has these
             asked = {"tree": "states", "version": version, "begin": True}
-            assert (await line.call("tree_stage", asked))["state"] == stager.WORKING
+            assert (await contact.call("tree_stage", asked))["state"] == stager.WORKING
             fetch = other.parts.stager._fetches["states", version]
             assert fetch.task is not None
             await asyncio.wait([fetch.task])

@@ -123,13 +123,13 @@ async def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> No
             ups: dict[str, bool | None] = {}
 
             def ready() -> bool:
-                ups.update({name: line.up for name, line in parts.links.lines.items()})
+                ups.update({name: contact.up for name, contact in parts.links.contacts.items()})
                 return parts.health.ready()[0]
 
             await until(ready, "it is ready")
             assert ups == {"m2": True, "m3": False}
             # Once is enough: a peer that goes is no reason to stop serving.
-            parts.links.lines["m2"].up = None
+            parts.links.contacts["m2"].up = None
             assert parts.health.ready() == (True, "")
 
 
@@ -140,7 +140,7 @@ async def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
     m1.begin()
     async with silent("127.0.0.1", m2.config.port), serving(m1) as engine:
         # The first question gets no answer.
-        await until(lambda: "m2" in engine.parts.links.lines, "m2 is being asked")
+        await until(lambda: "m2" in engine.parts.links.contacts, "m2 is being asked")
         status, reason = await get(m1, "/ready")
         assert status == 503
         assert "not yet in sync with m2" in reason

@@ -453,7 +453,7 @@ async def test_conflicts_do_not_make_it_wait_once_more_for_who_hangs(
     async with met(m1, m2, m3) as (one, *_):
         await eventually(m1, "/status.json", lambda s: s["conflict_count"], "it is in conflict")
         spared: dict[str, list[str]] = {}
-        line, group, busy = one.parts.links.lines["m3"], one.parts.group, True
+        contact, group, busy = one.parts.links.contacts["m3"], one.parts.group, True
 
         async def call(method: str, *args: Any) -> dict[str, Any]:
             if not busy:
@@ -464,8 +464,8 @@ async def test_conflicts_do_not_make_it_wait_once_more_for_who_hangs(
             spared[method] = [*without]
             return await asking(method, *args, without=without, **how)
 
-        real, asking = line.call, group.ask
-        monkeypatch.setattr(line, "call", call)
+        real, asking = contact.call, group.ask
+        monkeypatch.setattr(contact, "call", call)
         monkeypatch.setattr(group, "ask", ask)
         for busy in (True, False):
             spared.clear()

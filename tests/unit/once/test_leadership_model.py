@@ -39,7 +39,7 @@ from saltext_ha.once.group_leader import ANSWER_WITHIN, TURN, GroupLeader
 from tests.loop import in_a_loop
 from tests.unit.once.etcd_world import ENDPOINTS, GOOD, Etcd, ModelClient, Ways
 from tests.unit.once.virtual_time import Process, VirtualLoop
-from tests.unit.once.world import Line, World
+from tests.unit.once.world import Contact, World
 
 NAMES = ("m1", "m2", "m3", "m4", "m5")
 SOON = FRESH + ANSWER_WITHIN + TURN
@@ -80,7 +80,7 @@ def running(task: asyncio.Task[Any]) -> None:
         raise RuntimeError("a leader has ended") from task.exception()
 
 
-class NotedLine(Line):
+class NotedContact(Contact):
     """One of which it is known when it was tried last."""
 
     def __init__(self, world: Masters, me: str, to: str) -> None:
@@ -116,8 +116,8 @@ class Masters(World):
         """One that asked, whom → when, of the last time that it was answered or failed."""
         super().__init__(names, order)
 
-    def line(self, me: str, to: str) -> Line:
-        return NotedLine(self, me, to)
+    def contact(self, me: str, to: str) -> Contact:
+        return NotedContact(self, me, to)
 
     def clock(self, name: str) -> Callable[[], float]:
         ahead, rate = self.random.uniform(0, 1e6), self.random.uniform(0.999, 1.001)

@@ -89,13 +89,13 @@ class Master:
 
     def __init__(self, name: str) -> None:
         self.name, self.leader, self.switch = name, Leader(name), Switch()
-        self.lines: dict[str, Any] = {}
+        self.contacts: dict[str, Any] = {}
         self.reacted: list[Any] = []
         self.minions: set[str] = set()
         self.proofs = Proofs(name.encode())
         self.reactions = Reactions(
             name,
-            self.lines,
+            self.contacts,
             self.leader,
             self.switch,
             self._fired,
@@ -125,7 +125,7 @@ async def playing(*names: str) -> AsyncIterator[list[Master]]:
     for one in masters:
         for other in masters:
             if one is not other:
-                one.lines[other.name] = Client(one.name, other)
+                one.contacts[other.name] = Client(one.name, other)
     tasks = [asyncio.ensure_future(each.reactions.run()) for each in masters]
     try:
         yield masters
@@ -155,7 +155,7 @@ async def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
         assert m1.reacted == list(range(500))
         assert m2.reacted == []
         assert m1.told("taken") == 500
-        assert max(m2.lines["m1"].sent) == reactions.BATCH
+        assert max(m2.contacts["m1"].sent) == reactions.BATCH
 
 
 @in_a_loop
@@ -172,7 +172,7 @@ async def test_a_call_that_is_given_up_and_refused_just_then_is_no_error_in_the_
     asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what))
     async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
-        m2.lines["m1"].call = call
+        m2.contacts["m1"].call = call
         m2.hears("this")
         await called.wait()
         await lead(m2, m1, m2)
@@ -243,7 +243,7 @@ async def test_what_was_on_its_way_for_long_is_compared_by_when_it_was_heard() -
 async def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
     async with playing("m1", "m2", "m3") as (m1, m2, m3):
         await lead(m1, m1, m2, m3)
-        m3.lines["m1"].cut = True
+        m3.contacts["m1"].cut = True
         m1.hears("e")
         m2.hears("e")
         m3.hears("e")  # does not reach the leader any more
@@ -275,7 +275,7 @@ async def test_what_waits_for_the_copy_of_one_that_leads_no_more_goes_to_the_nex
         await lead(m1, m1, m2, m3)
         m1.minions.add("web1")
         m3.hears("e")
-        await until(lambda: m3.lines["m1"].sent)
+        await until(lambda: m3.contacts["m1"].sent)
         await lead(m2, m1, m2, m3)
         await until(lambda: m3.told("handed") == 1)
         assert (m1.reacted, m2.reacted) == ([], ["e"])
@@ -285,9 +285,9 @@ async def test_what_waits_for_the_copy_of_one_that_leads_no_more_goes_to_the_nex
 async def test_nobody_waits_for_the_answer_of_one_that_leads_no_more() -> None:
     async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
-        m2.lines["m1"].answers.clear()
+        m2.contacts["m1"].answers.clear()
         m2.hears("e")
-        await until(lambda: m2.lines["m1"].sent)
+        await until(lambda: m2.contacts["m1"].sent)
         m1.leader.follows = ""
         await lead(m2, m2)
         await until(lambda: m2.reacted == ["e"])
@@ -311,7 +311,7 @@ async def test_an_answer_that_is_lost_makes_no_second_reaction(
 ) -> None:
     async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
-        m2.lines["m1"].loses_answers = True
+        m2.contacts["m1"].loses_answers = True
         m2.hears("e")
         await until(lambda: m2.told("handed") == 1)
         assert m1.reacted == ["e"]
@@ -332,7 +332,7 @@ async def test_large_events_are_handed_over_a_few_at_a_time(
             m2.hears(f"{number}" * 600)
         await lead(m1, m1, m2)
         await until(lambda: m2.told("handed") == 10)
-        assert m2.lines["m1"].sent == [2] * 5
+        assert m2.contacts["m1"].sent == [2] * 5
 
 
 @in_a_loop
@@ -341,7 +341,7 @@ async def test_what_is_dropped_while_it_is_handed_over_takes_nothing_else_along(
 ) -> None:
     monkeypatch.setattr(reactions, "MOST", 3)
     async with playing("m1", "m2") as (m1, m2):
-        way = m2.lines["m1"]
+        way = m2.contacts["m1"]
         way.answers.clear()
         for number in range(3):
             m2.hears(number)
@@ -400,7 +400,7 @@ async def test_what_waits_for_a_leader_for_long_is_told(age: float, told: list[s
 async def test_why_the_leader_takes_nothing_is_told() -> None:
     async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
-        m2.lines["m1"].cut = True
+        m2.contacts["m1"].cut = True
         m2.reactions.heard("x", {"n": 1}, time.monotonic() - reactions.QUIET, False)
         await until(lambda: "".join(m2.reactions.notes()).endswith("wait for a leader: cut"))
 

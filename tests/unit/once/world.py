@@ -17,14 +17,14 @@ from saltext_ha.transport.peer import Peer
 from tests.loop import until
 
 
-class Line:
+class Contact:
     """From one master to another; it is its own client."""
 
     def __init__(self, world: World, me: str, to: str) -> None:
         self._world, self._me, self._to = world, me, to
 
     @property
-    def client(self) -> Line:
+    def client(self) -> Contact:
         return self
 
     async def call(
@@ -72,9 +72,9 @@ class World:
         def announce(tag: str, data: Mapping[str, Any]) -> None:
             self.events.append((name, data["leader"]))
 
-        lines = {other: self.line(name, other) for other in self.names if other != name}
+        contacts = {other: self.contact(name, other) for other in self.names if other != name}
         me = Candidate(name, unfit, announce)
-        self.masters[name] = GroupLeader(me, self.settings, lines, self.clock(name))
+        self.masters[name] = GroupLeader(me, self.settings, contacts, self.clock(name))
         self.tasks[name] = self.begin(name, self.masters[name].run())
         self.down.discard(name)
 
@@ -99,8 +99,8 @@ class World:
 
     # -- what a world with a time of its own has otherwise
 
-    def line(self, me: str, to: str) -> Line:
-        return Line(self, me, to)
+    def contact(self, me: str, to: str) -> Contact:
+        return Contact(self, me, to)
 
     def clock(self, name: str) -> Callable[[], float]:
         """That of a master."""

@@ -118,11 +118,11 @@ def test_what_is_nothing_placed(raw: Any) -> None:
 
 
 def test_counts_without_end_are_an_answer_that_is_none() -> None:
-    class Line:
+    class Contact:
         async def call(self, *args: Any) -> dict[str, Any]:
             return {"digests": {}, "keys": {"accepted": INF}}
 
-    asked = consistency_check._ask(Line(), bytes(16), ["keys"])  # type: ignore[arg-type]
+    asked = consistency_check._ask(Contact(), bytes(16), ["keys"])  # type: ignore[arg-type]
     with pytest.raises(HaError, match="is malformed"):
         asyncio.run(consistency_check._sensible(asked))
 

@@ -11,7 +11,7 @@ import pytest
 
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync import shared_store
-from saltext_ha.sync.line import Line
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport.pins import Pins
 from tests.unit.clock import Clock
@@ -49,15 +49,15 @@ def test_a_signature_is_missing_from_when_it_was_written(clock: Clock) -> None:
         clock.passes(took)
         return {"signature": "new", "signed": payload["anew"]}
 
-    line = cast(Line, SimpleNamespace(peer=SimpleNamespace(name="m2"), call=call))
+    contact = cast(Contact, SimpleNamespace(peer=SimpleNamespace(name="m2"), call=call))
     store = SharedStore(
-        cast(Core, Keeper()), cast(Pins, None), {"m2": line}, names=["m2"], patience=PATIENCE
+        cast(Core, Keeper()), cast(Pins, None), {"m2": contact}, names=["m2"], patience=PATIENCE
     )
-    asyncio.run(store.check(line))
+    asyncio.run(store.check(contact))
     took = 0.0
     clock.passes(PATIENCE - SLOW + 1)  # more than that since the peer was asked
-    asyncio.run(store.check(line))
+    asyncio.run(store.check(contact))
     assert store.names == {"m2"}
     clock.passes(SLOW)
-    asyncio.run(store.check(line))
+    asyncio.run(store.check(contact))
     assert store.names == set()

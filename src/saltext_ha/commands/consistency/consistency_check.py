@@ -23,8 +23,8 @@ from saltext_ha.consistency.comparison import Difference
 from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
 from saltext_ha.reconciler.core import Core
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.group import SLOW, Group
-from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -149,25 +149,25 @@ class ConsistencyCheck:
         """The answer about the sections *names*."""
         settings = self._config.consistency
         own, nonce = self._group.name, secrets.token_bytes(32)
-        lines, unreached = dict(self._group.lines), self._group.unasked()
+        contacts, unreached = dict(self._group.contacts), self._group.unasked()
 
-        async def all_say(ask: Callable[[Line], Awaitable[T]]) -> dict[str, T]:
+        async def all_say(ask: Callable[[Contact], Awaitable[T]]) -> dict[str, T]:
             """What each peer that was reached until now says, all asked at once."""
-            asked = [name for name in lines if name not in unreached]
-            said, errors = await answers_of(asked, lambda name: _sensible(ask(lines[name])))
+            asked = [name for name in contacts if name not in unreached]
+            said, errors = await answers_of(asked, lambda name: _sensible(ask(contacts[name])))
             unreached.update(errors)
             return said
 
         rounds = ROUNDS if clock.NAME in names else 1
-        met = await all_say(lambda line: _meet(line, rounds))
+        met = await all_say(lambda contact: _meet(contact, rounds))
         # All masters work at the same time: each reads its own files.
         own_part = asyncio.ensure_future(self._own.told(nonce, names))
-        asking = asyncio.ensure_future(all_say(lambda line: _ask(line, nonce, names)))
+        asking = asyncio.ensure_future(all_say(lambda contact: _ask(contact, nonce, names)))
         if sections.KEYS in names:
             await self._core.scan()
         told, said = await own_part, await asking
         theirs = await all_say(
-            lambda line: _complete(line, nonce, told, said[line.peer.name]["digests"])
+            lambda contact: _complete(contact, nonce, told, said[contact.peer.name]["digests"])
         )
         found: dict[str, Any] = {}
         if sections.KEYS in names:
@@ -189,7 +189,7 @@ class ConsistencyCheck:
         if clock.NAME in names:
             offsets = {name: offset for name, (_, offset) in met.items() if offset}
             found[clock.NAME] = _clock_section(own, offsets, unreached, settings)
-        return result.answer(found, {own, *lines, *unreached}, unreached)
+        return result.answer(found, {own, *contacts, *unreached}, unreached)
 
 
 def _clock_section(
@@ -214,7 +214,7 @@ async def _sensible(work: Awaitable[T]) -> T:
         raise HaError(MALFORMED) from None
 
 
-async def _meet(line: Line, rounds: int) -> tuple[str, clock.Offset | None]:
+async def _meet(contact: Contact, rounds: int) -> tuple[str, clock.Offset | None]:
     """
     The group of a peer, and its clock. This small question comes before anything that takes long:
     an unresponsive one is noticed early, and no master is busy yet while the clocks are compared.
@@ -222,15 +222,15 @@ async def _meet(line: Line, rounds: int) -> tuple[str, clock.Offset | None]:
     group, measured = "", []
     for _ in range(rounds):
         asked = time.time()
-        answer = await line.call("clock", {})
+        answer = await contact.call("clock", {})
         measured.append((float(answer["time"]), asked, time.time()))
         group = str(answer["group"])
     return group, clock.offset(measured)
 
 
-async def _ask(line: Line, nonce: bytes, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+async def _ask(contact: Contact, nonce: bytes, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The ``digests`` of a peer, and how many of its ``keys`` are held or denied."""
-    answer = await line.call("consistency", {"nonce": nonce, "sections": list(names)}, SLOW)
+    answer = await contact.call("consistency", {"nonce": nonce, "sections": list(names)}, SLOW)
     keys = answer["keys"].items() if sections.KEYS in names else ()
     return {
         "digests": dict(answer["digests"]),
@@ -239,14 +239,14 @@ async def _ask(line: Line, nonce: bytes, names: Sequence[str]) -> dict[str, dict
 
 
 async def _complete(
-    line: Line, nonce: bytes, told: Mapping[str, Told], digests: Mapping[str, Any]
+    contact: Contact, nonce: bytes, told: Mapping[str, Told], digests: Mapping[str, Any]
 ) -> dict[str, Facts]:
     """The facts of a peer: it is asked for those whose *digests* differ from this master's."""
     facts = {section: one.facts for section, one in told.items()}
     differ = {name: one for name, one in told.items() if digests.get(name) != one.digest}
     if differ:
         buckets = {section: one.buckets for section, one in differ.items()}
-        answer = await line.call("facts", {"nonce": nonce, "buckets": buckets}, SLOW)
+        answer = await contact.call("facts", {"nonce": nonce, "buckets": buckets}, SLOW)
         for section, one in differ.items():
             facts[section] = one.facts.completed(answer["facts"].get(section))
     return facts

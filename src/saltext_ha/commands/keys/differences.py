@@ -103,17 +103,19 @@ class Differences:
             for record in records:
                 preview.add(merged.setdefault(record.minion_id, {}), [record])
 
-        lines = dict(self._group.lines)
-        for name, line in lines.items():
+        contacts = dict(self._group.contacts)
+        for name, contact in contacts.items():
             try:
-                buckets = await antientropy.differing_buckets(core.replica.records, RECORDS, line)
-                peer = line.within(SLOW)
+                buckets = await antientropy.differing_buckets(
+                    core.replica.records, RECORDS, contact
+                )
+                peer = contact.within(SLOW)
                 comparison = antientropy.Comparison(core.replica, core.run, peer)
                 async for answer in comparison.answers(buckets):
                     learn(messages.read_records(answer.get("records"))[0])
                     learn(await core.run(antientropy.wanted, core.replica, answer.get("want")))
                 # Even if the records agree, a store may be behind: paused, or not writable.
-                lagging |= await self._keys.differing_ids(line)
+                lagging |= await self._keys.differing_ids(contact)
             except HaError as exc:
                 unreachable[name] = str(exc)
         lagging.update(await core.run(core.replica.dirty))
@@ -125,7 +127,7 @@ class Differences:
             ]
 
         learn(await core.run(own))
-        came = [name for name in self._group.lines if name not in lines]
+        came = [name for name in self._group.contacts if name not in contacts]
         unreachable |= dict.fromkeys(came, MEANWHILE)
         tables = await self._group.keys_of(ids, unreachable)
         changes = []
@@ -144,5 +146,5 @@ class Differences:
         """Whether the store of master *name* keeps one denied key per id, as files do."""
         if name == self._group.name:
             return self._core.keeper.store.one_denied
-        line = self._group.lines.get(name)
-        return line.greeting.one_denied if line else True
+        contact = self._group.contacts.get(name)
+        return contact.greeting.one_denied if contact else True

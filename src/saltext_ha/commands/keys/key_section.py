@@ -18,9 +18,9 @@ from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.group import MAX_SHOWN, SLOW, Group
 from saltext_ha.sync.key_rows import text
-from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 
 HELD = (
@@ -72,11 +72,11 @@ class KeySection:
         ids: set[str] = set(await self._core.run(replica.conflicts))
         everywhere = {self._group.name: await self.counts(), **counts}
         unseen = {name: UNSEEN for name, one in everywhere.items() if one.get("unseen")}
-        for name, line in list(self._group.lines.items()):
+        for name, contact in list(self._group.contacts.items()):
             if name in unreached or name in unseen:
                 continue
             try:
-                ids |= await self.differing_ids(line)
+                ids |= await self.differing_ids(contact)
             except HaError as exc:
                 unreached[name] = str(exc)
         totals = await self._core.run(replica.counts)
@@ -96,9 +96,9 @@ class KeySection:
         differ = sum(not settings.ignores(KEYS, minion_id) for minion_id in ids)
         return {**section, "counts": {"differ": differ, "of": amount}}
 
-    async def differing_ids(self, line: Line) -> set[str]:
+    async def differing_ids(self, contact: Contact) -> set[str]:
         """Ids whose place in the store differs between this master and a peer."""
-        core, peer = self._core, line.within(SLOW)
+        core, peer = self._core, contact.within(SLOW)
         buckets = await antientropy.differing_buckets(core.replica.placements, PLACEMENTS, peer)
         ids: set[str] = set()
         for group in batches(buckets, MAX_SHOWN):

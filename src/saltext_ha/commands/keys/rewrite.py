@@ -112,6 +112,6 @@ class Rewrite:
         for _ in range(TRIES):
             await link.exchange()
             asked = {"tree": RECORDS, "root": self._core.replica.records.root}
-            if (await link.line.call("digest", asked)).get("same") is True:
+            if (await link.contact.call("digest", asked)).get("same") is True:
                 return True
         return False

@@ -21,10 +21,10 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
+from saltext_ha.sync.contact import Contact
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import TOO_OLD
 from saltext_ha.sync.key_rows import conflict_row
-from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.summary import MasterSummary
 from saltext_ha.transport import fingerprints
@@ -123,7 +123,7 @@ class Status:
         asked = sorted(answers.keys() & links.keys())
         # All at once: a slow one must not hold up the others.
         found = await asyncio.gather(
-            *(self._behind(links[name].line, own, answers[name]) for name in asked)
+            *(self._behind(links[name].contact, own, answers[name]) for name in asked)
         )
         behind = dict(zip(asked, found, strict=True))
         level = None if own.unseen else 0
@@ -135,7 +135,7 @@ class Status:
                 why = damaged.get(name) or errors.get(name, "not asked yet")
                 masters.append(self._row(name, None, None, None, why))
                 continue
-            at = link.line.seen
+            at = link.contact.seen
             seen = None if at is None else round(time.monotonic() - at, 1)
             unreached = [] if answer is None else _unreached(answer, set(everyone))
             remarks = (errors.get(name), self._remark(link, answer), *unreached)
@@ -161,18 +161,18 @@ class Status:
         What is odd about a peer (moved, too old, renamed, of another group, refuses writes), and
         what to do.
         """
-        config, known = self._config, link.line.peer.name
+        config, known = self._config, link.contact.peer.name
         if answer is None:
-            if time.monotonic() - (link.line.seen or link.line.since) < LONG:
+            if time.monotonic() - (link.contact.seen or link.contact.since) < LONG:
                 return ""
             return (
                 "not reached for long: if it has another address now, salt-ha invite there "
                 f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
                 "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
-        if link.line.why_down == TOO_OLD:
+        if link.contact.why_down == TOO_OLD:
             return TOO_OLD  # it answers, and no keys are exchanged with it from here
-        caller = link.line.greeting.caller or config.name
+        caller = link.contact.greeting.caller or config.name
         if answer.name != known:
             return f"it calls itself {answer.name}: {RENAMED.format(known, 'there')}"
         if caller != config.name:
@@ -214,7 +214,9 @@ class Status:
             "note": "; ".join(note for note in notes if note),
         }
 
-    async def _behind(self, line: Line, own: MasterSummary, answer: MasterSummary) -> int | None:
+    async def _behind(
+        self, contact: Contact, own: MasterSummary, answer: MasterSummary
+    ) -> int | None:
         """In how many buckets the peer differs from this master: mostly one key each."""
         replica = self._core.replica
         if own.unseen or answer.unseen:
@@ -222,8 +224,8 @@ class Status:
         if (answer.root, answer.placements) == (own.root, own.placements):
             return 0
         try:
-            records = await antientropy.differing_buckets(replica.records, RECORDS, line)
-            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, line)
+            records = await antientropy.differing_buckets(replica.records, RECORDS, contact)
+            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, contact)
         except HaError:
             return None
         # In a conflict every master keeps what it has; the status shows conflicts by themselves.

@@ -52,8 +52,8 @@ class Members:
         silent = await self._group.silent()
         rows = []
         for name, peer in sorted(self._group.peers.items()):
-            line = self._group.lines.get(name)
-            at = line.seen if line else None
+            contact = self._group.contacts.get(name)
+            at = contact.seen if contact else None
             seen = None if at is None else round(time.monotonic() - at, 1)
             rows.append(
                 {
@@ -62,9 +62,9 @@ class Members:
                     "fingerprint": peer.fingerprint,
                     "introducer": peer.introducer if peer.introducer != "" else self._group.name,
                     "added": peer.added,
-                    "state": "up" if line and line.up and name not in silent else "unknown",
+                    "state": "up" if contact and contact.up and name not in silent else "unknown",
                     "seen": seen,
-                    "note": silent.get(name) or (line.error if line else "not connected yet"),
+                    "note": silent.get(name) or (contact.error if contact else "not connected yet"),
                 }
             )
         unread, undeleted = self._group.unread, self._group.undeleted
@@ -149,7 +149,7 @@ class Members:
                 *(await self._withdrawn(test=True)),
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        were_up = {name for name, line in self._group.lines.items() if line.up}
+        were_up = {name for name, contact in self._group.contacts.items() if contact.up}
         former_end = succession.expiry(self._renewal.identity.certificate)
         made = await self._renewal.renew()
         unreached = await self._until_known(were_up)

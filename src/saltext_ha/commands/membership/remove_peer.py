@@ -246,8 +246,8 @@ class RemovePeer:
             notes = [f"would remove {name} for good"] if wish.pinned else []
             if not wish.undo:
                 notes.append("what it decided so far stays, unless it is undone (undo=True)")
-            line = self._group.lines.get(name)
-            if wish.pinned and not wish.undo and line and line.up:
+            contact = self._group.contacts.get(name)
+            if wish.pinned and not wish.undo and contact and contact.up:
                 notes.append(
                     f"{name} runs: minions that are connected only to it stay there, and no other "
                     f"master reaches them. To take it out in good order: salt-run ha.drain {name}, "

@@ -71,8 +71,8 @@ class DrainedMasters:
         async def drained(name: str) -> bool:
             if name == self._group.name:
                 return self._health.draining
-            line = self._group.lines.get(name)
-            told = await line.call("summary", {}) if line and line.up is not False else {}
+            contact = self._group.contacts.get(name)
+            told = await contact.call("summary", {}) if contact and contact.up is not False else {}
             return MasterSummary.read(told).health.get("draining") is True
 
         found, _ = await answers_of(names, drained)

@@ -137,11 +137,11 @@ class Masters:
         payload = self._registers.told(name, register, adopt)
 
         async def tell(peer: str) -> str:
-            line = self._group.lines.get(peer)
-            if line is None:
+            contact = self._group.contacts.get(peer)
+            if contact is None:
                 return self._group.why_unasked(peer)
             try:
-                answer = await line.call("tree_switch", payload, SLOW)
+                answer = await contact.call("tree_switch", payload, SLOW)
             except HaError as exc:
                 return f"did not say that it serves it, and will when it can: {exc}"
             return str(answer.get("problem") or "")

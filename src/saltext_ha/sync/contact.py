@@ -1,4 +1,4 @@
-"""The line to one peer: asks it, and knows whether it is up, and how large a message it takes."""
+"""The contact to one peer: asks it, knows whether it is up, and when to try it again."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Asking(Protocol):
         """Ask with, or for, thousands of records, and wait long enough for them."""
 
 
-class Line:
+class Contact:
     """
-    The line to one peer.
+    The contact to one peer.
 
     :param announce: called when the peer comes up or goes down.
     :param interval: seconds between two rounds of anti-entropy. A peer that is down is tried less
@@ -71,13 +71,13 @@ class Line:
         """Reasons that were logged since the peer is down."""
         self._called = self._retried = float("-inf")
 
-    def follows(self, former: Line) -> None:
-        """This line replaces *former*: the peer moved, or one of both renewed its certificate."""
+    def follows(self, former: Contact) -> None:
+        """This replaces *former*: the peer moved, or one of both renewed its certificate."""
         self.seen, self.since = former.seen, former.since
 
     @property
     def tried(self) -> bool:
-        """Whether the peer has answered, or failed to answer, since this line was made."""
+        """Whether the peer has answered, or failed to answer, since this contact was made."""
         return self._told is not None
 
     @property
@@ -166,12 +166,12 @@ class Line:
 
 
 class _Within:
-    def __init__(self, line: Line, seconds: float) -> None:
+    def __init__(self, contact: Contact, seconds: float) -> None:
         self.limit = Limit()
-        self._line, self._seconds = line, seconds
+        self._contact, self._seconds = contact, seconds
 
     async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        return await self._line.call(method, payload)
+        return await self._contact.call(method, payload)
 
     async def call_large(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        return await self._line.call(method, payload, self._seconds)
+        return await self._contact.call(method, payload, self._seconds)
