@@ -1,10 +1,9 @@
-"""Keys, conflicts, and changes of keys as text."""
+"""The answer of ``ha.keys`` as text."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
@@ -16,37 +15,11 @@ from saltext_ha.output._text import (
     distinct,
     fits,
     inline,
-    listed,
     not_asked,
-    notes,
     number,
-    table,
+    on_master,
     with_notes,
 )
-
-
-def conflicts(conflicts: list[Data], screen: Screen) -> list[str]:
-    """Lines about ids in conflict, each with the command that ends it."""
-    if not conflicts:
-        return []
-    title = f"{count(len(conflicts), 'conflict')}: different keys accepted for one id"
-    lines = [screen.paint(title, "conflict")]
-    entries = []
-    for conflict in conflicts:
-        keys = conflict.get("keys") or {}
-        shown = distinct(_state(key) for key in keys.values())
-        prints = "   ".join(f"{clean(name)} {fp}" for name, fp in zip(keys, shown, strict=True))
-        entries.append(f"{clean(conflict.get('id'))}   {prints}".rstrip())
-        entries[-1] += f"\n  → {_resolve(conflict)}"
-    return [*lines, *listed(entries)]
-
-
-def _resolve(conflict: Data) -> str:
-    """The command that ends a conflict; only an operator can know which key is the minion's own."""
-    found = [str(text) for text in (conflict.get("keys") or {}).values() if text]
-    keys = dict.fromkeys(key.split()[-1] for text in found for key in text.split(", "))
-    shown = " or ".join(distinct(keys)) or "FINGERPRINT"
-    return f"salt-run ha.resolve {clean(conflict.get('id'))} {shown}"
 
 
 def keys(data: Data, screen: Screen) -> list[str]:
@@ -60,7 +33,7 @@ def keys(data: Data, screen: Screen) -> list[str]:
     prints = distinct(key.get("fingerprint") or "?" for key in keys)
     for key, shown in zip(keys, prints, strict=True):
         states = key.get("states") or {}
-        rows.append([key.get("id"), shown, *(_state(states.get(m, "-")) for m in masters)])
+        rows.append([key.get("id"), shown, *(on_master(states.get(m, "-")) for m in masters)])
     notes = ["conflict" if key.get("conflict") else "" for key in keys]
     columns, named = ["Id", "Fingerprint", *masters], Masters(masters, masters)
     if len(masters) > 2 and not fits(screen, columns, rows, named):  # ids need the room
@@ -108,32 +81,3 @@ def _apart(states: Mapping[str, str]) -> str:
         for state, _ in others
     ]
     return f"{words.get(usual, usual)}, but {', '.join(apart)}" if apart else ""
-
-
-def _state(state: Any) -> str:
-    if state is None:
-        return "-"
-    return "?" if state == "unknown" else str(state)
-
-
-def sync(data: Data, screen: Screen) -> list[str]:
-    """Lines for changes of keys, made or planned, as ``ha.sync`` and others return them."""
-    changes = data.get("changes") or []
-    test = data.get("test")
-    lines = []
-    if changes:
-        states = iter(distinct(c.get(key) for c in changes for key in ("from", "to")))
-        rows = [[c.get("master"), c.get("id"), next(states), next(states)] for c in changes]
-        named = Masters(["Master"], [change.get("master") for change in changes])
-        lines += table(screen, ["Master", "Id", "From", "To"], rows, masters=named)
-        done = "made" if data.get("written", True) else "recorded; no key store is written"
-        done = "planned; nothing was changed (test=True)" if test else done
-        lines.append(f"{count(len(changes), 'change')} {done}")
-    elif data.get("notes") or data.get("unreachable"):
-        lines.append("no key was changed")  # that nothing has to be is not known, or not so
-    else:
-        lines.append("nothing to change")
-    lines += conflicts(data.get("conflicts") or [], screen)
-    for name, why in (data.get("unreachable") or {}).items():
-        lines.append(f"{screen.paint(clean(name), 'unknown')} could not be reached: {clean(why)}")
-    return lines + notes(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltext_ha.output import _keys
+from saltext_ha.output import _changes
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     Data,
@@ -83,5 +83,5 @@ def join_plan(data: Data, screen: Screen) -> list[str]:
         f"{verb} group {group}: {members or 'no members'}",
         *(f"  {clean(problem)}" for problem in problems),
         *(f"  would not be put in place: {clean(p)}" for p in data.get("key_problems") or []),
-        *_keys.sync(data, screen),
+        *_changes.changes(data, screen),
     ]

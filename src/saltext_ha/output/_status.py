@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from saltext_ha.health.group_state import BECAUSE
-from saltext_ha.output import _consistency, _keys, _once
+from saltext_ha.output import _conflicts, _consistency, _once
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     LONGEST_NOTE,
@@ -41,7 +41,7 @@ def status(data: Data, screen: Screen) -> list[str]:
         lines += _masters(masters, screen) + _of_masters(data) + _once.apart(data)
     else:
         lines.append("no masters")
-    lines += _keys.conflicts(data.get("conflicts") or [], screen)
+    lines += _conflicts.conflicts(data.get("conflicts") or [], screen)
     held = data.get("held") or []
     if held:
         lines.append(screen.paint(f"keys held back on {count(len(held), 'master')}", "pending"))

@@ -320,6 +320,13 @@ def yes_no(value: Any, unknown: str = "-") -> str:
     return "yes" if value is True else "no" if value is False else unknown
 
 
+def on_master(state: Any) -> str:
+    """What a master shows of a key: its *state*; ``-`` if there is none, ``?`` if it is unknown."""
+    if state is None:
+        return "-"
+    return "?" if state == "unknown" else str(state)
+
+
 def listed(entries: Iterable[str]) -> list[str]:
     """Entries below a table, indented, the first :data:`LISTED` of them."""
     lines = [f"  {entry}" for entry in entries]

@@ -23,6 +23,7 @@ import salt.loader
 import salt.utils.color
 
 from saltext_ha.output import (
+    _changes,
     _consistency,
     _current,
     _explained,
@@ -176,7 +177,7 @@ _RENDERERS: dict[str, Callable[[Data, Screen], list[str]]] = {
     "consistency": _consistency.render,
     "status": _status.status,
     "keys": _keys.keys,
-    "sync": _keys.sync,
+    "sync": _changes.changes,
     "peers": _members.peers,
     "invite": _members.invite,
     "join": _members.join,
