@@ -40,7 +40,7 @@ class Core:
     """
     One keeper, shared by many tasks of one event loop.
 
-    :param publish: called with records that changed here, to be pushed to the peers.
+    :param publish: called with records that changed here, perhaps none, to be pushed to the peers.
     """
 
     def __init__(self, keeper: Keeper, publish: Callable[[Sequence[Record]], None]) -> None:
@@ -54,17 +54,13 @@ class Core:
             lambda problem: log.error("ha store: %s", problem),
             lambda: log.info("ha store: usable again"),
         )
-        self._unlisted = ""
-        """Why the store could not be listed; empty once a pass has listed it again."""
-        self._unrecorded = ""
-        """Why what the store showed could not be read or recorded; empty once a pass could."""
-        self._list_at = math.inf
-        """When to make another pass, if no regular one comes before."""
+        self._missed: HaError | None = None
+        """Why not all that the store shows is known; None once a pass could list and record it."""
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
         self._passes = 0
-        self._settled = 0.0
-        """When the last pass's finds are settled, and it is known whether too much is gone."""
+        self._passed = -math.inf
+        """When the last pass ended."""
         self._began: dict[int, float] = {}
         """Thread → when it began what it does now."""
         self._timer: asyncio.TimerHandle | None = None
@@ -87,7 +83,7 @@ class Core:
         Why it is not known what the store shows: it could not be listed, or what it showed could
         not be recorded. Empty if it is known.
         """
-        why = self._unlisted or self._unrecorded
+        why = str(self._missed or "")
         if self.mode.adopting:
             why = "its replica.db was lost, and is not rebuilt yet"
         return f"its keys are not known: {why}" if why else ""
@@ -103,7 +99,7 @@ class Core:
                 self._damaged.set()
             raise
         finally:
-            self._wait(loop)
+            self._wait()
 
     async def until_damaged(self) -> None:
         """
@@ -178,19 +174,20 @@ class Core:
             return await self._pass()
         finally:
             self._passes -= 1
-            self._settled = time.monotonic() + work_queue.SETTLE
-            self._wait(asyncio.get_running_loop())
+            self._passed = time.monotonic()
+            self._wait()
 
     async def _pass(self) -> float:
+        missed = self._missed
         try:
             ids, cost = await asyncio.get_running_loop().run_in_executor(None, self._list)
-            self._unlisted, self._list_at = "", math.inf
             portions = await self.run(self.keeper.reconciler.weigh, ids)
         except HaError as exc:
-            self._unrecorded = str(exc)
+            self._missed = exc
             self._note(exc)
             return 0.0
-        self._unrecorded = ""
+        if self._missed is missed:  # another pass may have failed meanwhile
+            self._missed = None
         for portion in portions or [[]]:
             await self.work(self.keeper.observe, portion)
         return cost
@@ -220,7 +217,7 @@ class Core:
         except HaError as exc:
             self._note(exc)
             raise
-        self._follow(merged.records)
+        self._publish(merged.records)
         if merged.learned or merged.disowned:
             await self.apply()
         return merged
@@ -252,7 +249,7 @@ class Core:
         try:
             while left is None or left:
                 changed, left = await self.run(self._apply_some, left)
-                self._follow(changed)
+                self._publish(changed)
         except HaError as exc:
             self._note(exc)
         else:
@@ -286,12 +283,12 @@ class Core:
         try:
             found = await self.run(look, *arguments)
         except HaError as exc:
-            self._unrecorded = str(exc)
+            self._missed = self._missed or exc
             self._note(exc)
             if asked:
                 raise
             return []
-        self._follow(found)
+        self._publish(found)
         await self.apply()
         return found
 
@@ -303,7 +300,7 @@ class Core:
         :return: the records that changed, and the ids that are left.
         """
         if left is None:
-            if self.problem != self._unlisted:
+            if self.problem:
                 self.replica.check_writable()
             left = self.replica.dirty() if self.keeper.mode.writes else []
         changed = self.keeper.reconciler.apply(left[:BATCH])
@@ -318,34 +315,38 @@ class Core:
         be listed.
         """
         if isinstance(error, UnlistedStore):
-            self._unlisted = str(error)
-            self._list_at = time.monotonic() + work_queue.RETRY
-        problem = str(error) if error else self._unlisted
-        self._complaint.note(problem)
-        self.problem = problem
-        if problem:
+            self._missed = error
+        self.problem = str(error) if error else self._unlisted
+        self._complaint.note(self.problem)
+        if self.problem:
             self.keeper.work.wake()
-            self._wait(asyncio.get_running_loop())
-        elif self._unrecorded:  # now it may be possible; the next regular pass may be far off
-            # Not at once: else what always fails would fill all time with passes.
-            self._list_at = min(self._list_at, time.monotonic() + work_queue.RETRY)
-            self.keeper.work.wake()
-            self._wait(asyncio.get_running_loop())
+        self._wait()
 
-    def _follow(self, changed: Sequence[Record]) -> None:
-        if changed:
-            self._publish(changed)
+    @property
+    def _unlisted(self) -> str:
+        """Why the store could not be listed; empty if it could."""
+        return str(self._missed) if isinstance(self._missed, UnlistedStore) else ""
 
-    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+    @property
+    def _pass_at(self) -> float:
+        """
+        When to make up for what the last pass missed: it may be possible now, and the next regular
+        pass may be far off. Not at once: else what always fails would fill all time with passes.
+        """
+        missed = self._unlisted or (self._missed and not self.problem)
+        return self._passed + work_queue.RETRY if missed else math.inf
+
+    def _wait(self) -> None:
         """Set the timer for the next due work; not in the middle of a pass."""
-        at = max(self.keeper.work.next, self._settled)
+        # Once a pass's finds are settled, it is known whether too much is gone.
+        at = max(min(self.keeper.work.next, self._pass_at), self._passed + work_queue.SETTLE)
         if self._closed or self._passes or at == math.inf:
             return
         if self._timer:
             if self._timer.when() <= at:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at, self._begin_due)
+        self._timer = asyncio.get_running_loop().call_at(at, self._begin_due)
 
     def _begin_due(self) -> None:
         self._timer = None
@@ -357,7 +358,7 @@ class Core:
         Look at what is due. A pass may see a folder half emptied, so vanished keys are believed to
         be gone, or held, only when no more of them vanish.
         """
-        if await self._still_changes() or time.monotonic() >= self._list_at:
+        if await self._still_changes() or time.monotonic() >= self._pass_at:
             await self.scan()  # its finds must settle first
         elif not self._passes:  # what a pass finds that has begun meanwhile must settle, too
             await self.work(lambda: self.keeper.reconcile_all(self.keeper.work.take()))
