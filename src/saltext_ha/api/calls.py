@@ -156,15 +156,15 @@ def at_once(work: Sequence[tuple[str, Callable[[], T]]]) -> tuple[list[T], dict[
 
 def beside(part: Callable[[], T]) -> Future[T]:
     """
-    Do *part* in a thread. Who is interrupted does not wait for it: Python joins the threads of a
-    ``ThreadPoolExecutor`` before it ends, but no daemons.
+    Do *part* in a thread for which an interrupted program does not wait: before Python ends, it
+    joins the threads of a ``ThreadPoolExecutor``, but no daemons.
     """
     future = Future[T]()
 
     def run() -> None:
         try:
             future.set_result(part())
-        except BaseException as exc:  # whoever waits for the result gets it
+        except BaseException as exc:  # result() raises it
             future.set_exception(exc)
 
     threading.Thread(target=run, name="salt-api-part", daemon=True).start()

@@ -176,7 +176,7 @@ def _clear(wanted: Wishes) -> list[str]:
     if wanted.tls:
         return []
     return [
-        "WARNING: plain HTTP, as tls=False says: who is on the way between callers and this",
+        "WARNING: plain HTTP, as tls=False says: any host on the way between callers and this",
         "balancer reads passwords and tokens. Let it listen where only this machine comes to, or",
         "put TLS before it.",
     ]

@@ -1,4 +1,4 @@
-"""The arguments of the runner's functions, as Salt passes them on: what was typed, and what not."""
+"""Checks what Salt made of the arguments that were typed for a function of the runner."""
 
 from __future__ import annotations
 

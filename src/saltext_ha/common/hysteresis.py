@@ -52,5 +52,5 @@ def after(health: Health, good: bool, reason: str, now: float, rules: Rules) -> 
     streak = health.streak + 1
     if streak >= (rules.rise if good else rules.fall):
         return Health(good, True, 0, now, reason)
-    # Who has only failed so far is not known to work.
+    # A master that has only failed so far is not known to work.
     return Health(health.usable, health.known, streak, now, reason)

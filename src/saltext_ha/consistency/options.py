@@ -325,7 +325,7 @@ TABLE: tuple[Topic, ...] = (
 _OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode status")
 _HA = EqualityRule("ha", severity=NOTE, without=_OWN_HA, fix=EDIT.replace("{option}", "{path}"))
 
-#: The same of a tree: whoever deploys has a source, and each master may check in a way of its own.
+#: The same of a tree: only masters that deploy need a source, and each may have its own check.
 _OWN_OF_TREES = re.compile(r"ha:trees:[^:]+:(source|check|check_timeout)")
 
 #: Files that each master may have under a name of its own: whether they are set counts.

@@ -218,7 +218,7 @@ class Admission:
         # Use up the token first: a crash in between costs a token, but never admits two masters.
         if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
-        step()  # who was refused meanwhile is not let in
+        step()  # a master that was refused meanwhile is not let in
         point("invite.pin")
         self._trust.pin(replace(joiner, introducer=""))
         log.info(

@@ -338,7 +338,7 @@ class Membership:
         for name in (*damaged, *self._trust.pinned()):
             point("leave.unpin")
             await self._trust.disk(self._trust.unpin, name)
-        # Who was just being let in when this began; and copies of what was pinned.
+        # Masters that were just being let in when this began; and copies of pinned files.
         for name in (*self._trust.pinned(), *self._trust.damaged()):
             await self._trust.disk(self._trust.unpin, name)
         point("leave.done")

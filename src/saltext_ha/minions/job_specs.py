@@ -39,7 +39,8 @@ FUNCTIONS: Mapping[str, str] = {
 
 LISTENING = {"saltext-ha": "asks minions that listen to this master"}
 """
-Metadata of questions that every master asks: who listens to another one only was asked by that one.
+Metadata of questions that every master asks: a minion that does not listen to this master is asked
+by the one that it listens to.
 """
 
 IDS = ("glob", "list", "pcre")

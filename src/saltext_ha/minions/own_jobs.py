@@ -199,7 +199,7 @@ class OwnJobs:
         except HaError as exc:
             return {"error": f"{self._name}: {exc}", "unsure": True}
         self._note_sharing(jid, job, len(running))
-        # Before they are forgotten: who was not waited for may have returned meanwhile.
+        # Before they are forgotten: minions that were not waited for may have returned meanwhile.
         asyncio.get_running_loop().call_later(AFTERWARDS / 2, self._note_sharing, jid, job)
         return self._came_of(spec.what, jid, job, running)
 
@@ -231,7 +231,7 @@ class OwnJobs:
         return self._came_of(CMD, jid, job, running)
 
     def _check_heard(self, jid: str, job: Published) -> None:
-        """:raises HaError: whoever has not returned *job* may have, as the engine stops."""
+        """:raises HaError: a return of *job* may have been missed, as the engine stops."""
         if job.targeted - self._returns.of(jid).keys():
             self._check_ending()
 

@@ -305,7 +305,7 @@ class SharedMines:
         self._refused[peer] = (self._clock(), why)
 
     async def _newest(self, peers: Iterable[str]) -> dict[Name, str]:
-        """What is newer elsewhere, and of minions that are accepted here → who has the newest."""
+        """What is newer elsewhere, of minions that are accepted here → the peer with the newest."""
         best: dict[Name, tuple[float, str]] = {}
         for peer in peers:
             offers = self._peers[peer].offers

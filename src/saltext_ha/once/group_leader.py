@@ -216,7 +216,7 @@ class GroupLeader:
         same = (known.leader, known.leads) == (found.leader, found.lead)
         since, began = (known.since, known.began) if same else (time.time(), now)
         if found.lead and any(views[name].leads for name in reached - {self._name}):
-            began = now  # who has a lock of that other leader comes here now
+            began = now  # processes with a lock of that other leader come here now
         self._known = Leadership(
             GROUP, found.leader, found.lead, found.why, since, apart, began=began
         )

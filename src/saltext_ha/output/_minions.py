@@ -17,7 +17,7 @@ from saltext_ha.output._text import (
     left_out,
     not_asked,
     number,
-    number_or,
+    number_or_unknown,
     shorten,
     table,
     with_notes,
@@ -47,7 +47,7 @@ def minions(data: Data, screen: Screen) -> list[str]:
         [
             f"{each.get('name')}{MARK}" if each.get("self") else each.get("name"),
             each.get("state"),
-            *(number_or(each.get(key), "?") for key in ("minions", "connections")),
+            *(number_or_unknown(each.get(key)) for key in ("minions", "connections")),
             "?" if each.get("listening") is None else duration(each["listening"]),
         ]
         for each in data.get("masters") or []

@@ -19,7 +19,7 @@ from saltext_ha.output._text import (
     listed,
     notes,
     number,
-    number_or,
+    number_or_unknown,
     seen,
     shorten,
     with_notes,
@@ -113,10 +113,10 @@ def _masters(masters: list[Data], screen: Screen) -> list[str]:
                 f"{master.get('name')}{MARK}" if master.get("self") else master.get("name"),
                 master.get("state") or "unknown",
                 master.get("salt") or "?",
-                *(number_or(master.get(key), "?") for key in amounts),
+                *(number_or_unknown(master.get(key)) for key in amounts),
                 master.get("digest") or "?",
                 _behind(master.get("behind")),
-                *(number_or(master.get(key), "?") for key in bound),
+                *(number_or_unknown(master.get(key)) for key in bound),
                 seen(master),
             ]
         )

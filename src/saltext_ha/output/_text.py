@@ -96,9 +96,9 @@ def number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
-def number_or(value: int | None, unknown: str) -> str:
-    """:func:`number`, or *unknown* for None."""
-    return unknown if value is None else number(value)
+def number_or_unknown(value: int | None) -> str:
+    """:func:`number`, or ``?`` for None."""
+    return "?" if value is None else number(value)
 
 
 def count(amount: int, word: str) -> str:

@@ -320,7 +320,7 @@ class Reconciler:
             # Further entries beside the one that counts are removed, even if we did not leave them.
             aims = now.extra | (frozenset() if task.adopted else was.aims)
             there = now._replace(extra=frozenset())
-            # Who acts on a store that shows what the records say knows them all.
+            # If the store shows what the records say, an operator who acts on it knows them all.
             agrees = now == place(records.values(), there)
             row = Applied(there, contexts(records) if agrees else local.known, aims)
         heard: Records = {}

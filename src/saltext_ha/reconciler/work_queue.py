@@ -104,7 +104,7 @@ class WorkQueue:
         ]
 
     def take(self) -> list[Task]:
-        """What is due, and what is :meth:`late`; due again after a while unless :meth:`done`."""
+        """The due tasks, and those of :meth:`late`; due again after a while unless :meth:`done`."""
         self._wake = math.inf
         now = self._clock()
         due = {i: work for i, work in self._waiting.items() if work.at <= now}

@@ -43,7 +43,7 @@ class Size(NamedTuple):
 
 
 SMALL = Size(200, 10_000)
-# What is kept of a return is what job_specs.answer or reports.shorten makes of it.
+# Of a return only what job_specs.answer or reports.shorten makes of it is kept.
 ANSWER = Size(20_000, 1_000_000)  # more than 1 000 states
 FIELDS: Mapping[str, Size] = {
     **dict.fromkeys(

@@ -81,7 +81,7 @@ class Reactor:
         self._answered: bool | None = None
         """Its last answer about its switch; None: none since it was started or told."""
         self._told: bool | None = None
-        """What was last fired for its switch; what is fired next reaches the reactor after it."""
+        """What was last fired for its switch; later events reach the reactor after it."""
         self._early: list[tuple[str, Mapping[str, Any], float]] = []
         self._children: set[str] = set()
         self.wanted = False

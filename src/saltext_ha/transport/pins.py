@@ -129,7 +129,7 @@ class Pins:
         """
         self._refresh()
         folder = self._folder
-        # Not the folder: who was pinned before it could not be read still counts.
+        # Not the folder itself: what was read of it before still counts.
         return {
             name: why
             for path, why in folder.problems.items()

@@ -199,7 +199,7 @@ class Trust(Pins):
 
     def delete_barred(self) -> None:
         """Delete the files of barred peers; :meth:`undeleted` are those that cannot be."""
-        with self._pinning:  # who comes back under such a name has a file of the same name
+        with self._pinning:  # a peer may come back under such a name, with a file of that name
             for name in self.undeleted():
                 try:
                     self.unpin(name)

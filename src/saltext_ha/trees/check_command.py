@@ -22,8 +22,8 @@ KILLED = 5.0  # seconds in which a process that gets SIGKILL ends
 
 def look(tree: Tree, folder: Path) -> None:
     """
-    Open the *folder*, and the program of ``check:``. Whoever starts a process waits for both: that
-    must not be the event loop if the disk hangs.
+    Open the *folder*, and the program of ``check:``. To start a process takes both, and waits
+    for the disk: look in a thread first, so that the event loop does not hang with it.
     """
     program = _command(tree, folder)[0]
     if "/" not in program:

@@ -119,7 +119,7 @@ class ServedTree:
             await self.settle()
 
     async def _be_told(self) -> None:
-        """Whoever deploys may be about to have this master adopt what is live: that is no fault."""
+        """A deployment may be about to have this master adopt what is live: that is no fault."""
         with contextlib.suppress(HaError):
             if self._registers[self._name].current and self._disk.lately()[0] == FOREIGN:
                 await asyncio.sleep(EARLY)
@@ -188,7 +188,7 @@ class ServedTree:
                 "source": entry.source,
             },
         )
-        # Do not wait for this: whoever deployed wants to know that it is served.
+        # Do not wait for this: the deployment waits for the answer that it is served.
         self.tidy()
 
     def tidy(self) -> None:

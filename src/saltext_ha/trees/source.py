@@ -230,7 +230,7 @@ def _filters(folder: Path) -> list[str] | None:
     """
     Options that turn off the programs that convert files on their way into git (gitattributes(5),
     ``filter``), except those of this user's and the system's configuration; None: it cannot be
-    done. Whoever may write the checkout's configuration at that very moment can still undo it.
+    done. A user who writes the checkout's configuration at that very moment can still undo it.
     """
 
     def told(*where: str) -> set[str]:

@@ -50,7 +50,7 @@ class MinionEndpoint:
     def to_wire(self) -> dict[str, Any]:
         """For a peer that asks."""
         told = asdict(self)
-        del told["name"], told["reached"]  # who asks knows them
+        del told["name"], told["reached"]  # the peer that asks knows them
         return told
 
 

@@ -146,7 +146,7 @@ class Status:
         if own.busy:  # this master cannot look up their keys now
             conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
         else:
-            # Who hangs would hold up the state of the group once more, and for longer.
+            # To ask a master that hangs would hold up the answer once more, and for longer.
             slow = {name: "busy" for name, told in answers.items() if told.busy}
             conflicts = await self._group.conflicts(ids, errors | slow)
         apart = _master_keys(everyone, one_master_key(self._config, self._opts))

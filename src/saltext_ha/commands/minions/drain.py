@@ -145,7 +145,7 @@ class Drain:
     ) -> dict[str, Mapping[str, Any]]:
         """
         Mark *source*, and ask once more whether another master is ready: one may have been drained
-        since *before*. Whoever drains it marks it first, too, so that one of both notices.
+        since *before*. That drain marks its master first, too, so that one of both notices.
 
         :return: what the masters say of their health now.
         :raises HaError: no other one is ready now, or *source* may not know that it is drained.
@@ -204,7 +204,7 @@ class Drain:
             if test:
                 healths = {name: closed_masters.released(each) for name, each in healths.items()}
             drained = {name for name, each in healths.items() if each.get("draining") is True}
-            # Who says that it is not drained need not be told.
+            # A master that says that it is not drained need not be told.
             untold = {n: untold[n] for n in sorted(untold) if n in drained or n not in healths}
             answers = await self._where()
             everyone = _everyone(answers)
@@ -247,7 +247,7 @@ class Drain:
             name: {urlsplit(peer.url).hostname or ""} for name, peer in self._group.peers.items()
         }
         addresses[self._group.name] = {move_planner.host_of(self._host)}
-        # Who met a master knows its host; of a master that nobody is connected to, ask elsewhere.
+        # Minions of a master know its host; that of a master without minions is looked up.
         if unmet := move_planner.unmet(everyone.values()):
             addresses = await asyncio.to_thread(_looked_up, unmet, addresses, self._group.name)
         return move_planner.names_of(everyone.values(), addresses)

@@ -24,7 +24,7 @@ def run(ask: Ask, payload: Answer) -> Answer:
     name = payload["name"]
     if payload["test"]:
         return ask("drain", payload)
-    ask("may_drain", payload)  # who is refused is told nothing else
+    ask("may_drain", payload)  # a user who is refused is told nothing else
     say(BEFORE.format(name))
     try:
         return ask("drain", payload)

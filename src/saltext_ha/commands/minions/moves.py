@@ -84,7 +84,7 @@ class Moves:
             _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
         ]
         said = {i: each.get("result") for i, each in told.items() if isinstance(each, Mapping)}
-        # Who has not answered may be on its way all the same.
+        # A minion that has not answered may be on its way all the same.
         late = {step.minion for step in steps} - told.keys() - problems.keys()
         leaving = {i: (row, began) for row in rows if said.get(i := row["id"]) is True or i in late}
         if silent is not None and len(late) * FEW <= len(steps):

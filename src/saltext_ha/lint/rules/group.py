@@ -152,8 +152,8 @@ def one_cache(members: Members) -> Hits:
     "HA706",
     "masters that share one pki_dir",
     *SHARED_PKI_DIR,
-    why="There is nothing to replicate, and both write the same files; who can read the share has "
-    "master.pem. The state of ha below pki_dir would be one for both, too.",
+    why="There is nothing to replicate, and both write the same files; a user who can read the "
+    "share has master.pem. The state of ha below pki_dir would be one for both, too.",
     fix="give each master a pki_dir of its own; salt-ha invite share_master_key=True hands "
     "master.pem over",
 )

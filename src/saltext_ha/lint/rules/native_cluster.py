@@ -75,7 +75,7 @@ def other_id(facts: HostFacts) -> Hits:
         'if secret != (self.opts.get("cluster_secret") or ""):',
     ),
     why="A master that asks to join must know the secret; where there is none, the empty one will "
-    "do: who reaches TCP 4520 becomes a member and gets the cluster's key.",
+    "do: any host that reaches TCP 4520 becomes a member and gets the cluster's key.",
     fix="set cluster_secret, the same on all members (openssl rand -hex 32)",
     since=3008,
 )

@@ -131,8 +131,8 @@ def signature_hot(facts: HostFacts) -> Hits:
     "HA307",
     "open_mode on a minion",
     CitedLine("salt/crypt.py:1836 AsyncAuth.verify_master", 'not self.opts["open_mode"]'),
-    why="The minion takes whatever master key it is shown, at any time: who answers at a master's "
-    "address commands it.",
+    why="The minion takes whatever master key it is shown, at any time: any host that answers at a "
+    "master's address commands it.",
     fix="take open_mode out; after a change of the master key remove minion_master.pub instead",
 )
 def open_minion(facts: HostFacts) -> Hits:

@@ -60,7 +60,7 @@ def take() -> dict[str, Any]:
         print(*know(psutil.Process(child)), flush=True)
         os._exit(0)
     with open(os.devnull, "w") as nowhere:
-        # Whoever has started it waits for the end of both.
+        # The process that has started it waits until both are closed.
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     return order
