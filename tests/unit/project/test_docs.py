@@ -40,6 +40,29 @@ def test_it_is_there(document: str, file: str, name: str) -> None:
     assert any(f"def {name}(" in text for text in texts), f"{document} names {file}::{name}"
 
 
+def test_where_it_is_decided_is_there() -> None:
+    text = (ROOT / "docs/development.md").read_text("utf-8")
+    table = text.partition("## Where it is decided\n")[2].partition("\n## ")[0]
+    there = {}
+    for place, names in re.findall(r"`([\w/]+\.py)`(?:: ((?:`[\w.]+`(?:, )?)+))?", table):
+        tree = ast.parse((ROOT / "src/saltext_ha" / place).read_text("utf-8"))
+        there[place] = set(_defined(tree.body))
+        assert set(re.findall(r"[\w.]+", names)) <= there[place], place
+    assert len(there) > 10
+
+
+def _defined(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """The names of functions, classes, methods and constants that *body* defines."""
+    for each in body:
+        if isinstance(each, ast.ClassDef):
+            yield each.name
+            yield from _defined(each.body, f"{each.name}.")
+        elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + each.name
+        elif isinstance(each, ast.Assign):
+            yield from (name.id for name in each.targets if isinstance(name, ast.Name))
+
+
 # -- README
 
 
