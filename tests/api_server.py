@@ -37,6 +37,7 @@ class Server:
         self.where: Callable[[BaseHTTPRequestHandler, Any], None] = absent
         self.login: Callable[[BaseHTTPRequestHandler, Any], None] = self.welcome
         self.logins = 0
+        self.hello: dict[str, Any] = {"return": "Welcome"}
         self.dead = False  # the salt-master behind it: nobody is logged in
         server = self
 
@@ -45,7 +46,7 @@ class Server:
             disable_nagle_algorithm = True  # else each answer takes 40 ms
 
             def do_GET(self) -> None:
-                respond(self, {"return": "Welcome"})
+                respond(self, server.hello)
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -108,12 +108,17 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         folder, addresses = lab.root / "api", [lab.new_address(), lab.new_address()]
         folder.mkdir()
         certificate = self_signed(folder, addresses[1])
+        other = {"address": addresses[0], "port": lab.ports.cluster, "disable_ssl": True}
         m1, m2 = (
             lab.add_master(
                 name,
                 engine=False,
                 address=address,
-                config=api_settings(folder / name, address, lab.ports.api, pair),
+                config={
+                    **api_settings(folder / name, address, lab.ports.api, pair),
+                    # Beside rest_cherrypy, in the same process.
+                    **({} if pair else {"rest_tornado": other}),
+                },
             )
             for name, address, pair in (
                 ("m1", addresses[0], None),
@@ -173,6 +178,17 @@ def test_calls(site: Site) -> None:
             pool.runner("test.arg_not_there", idempotent=True)
         assert site.settled(word) == 1
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, SOON, "both probed")
+
+
+def test_rest_tornado_is_refused(site: Site) -> None:
+    """Its answers have no full_return: each minion that returned would seem to be down."""
+    port = site.m1.opts["rest_tornado"]["port"]
+    url = f"http://{site.api1.address}:{port}"
+    wait_for(lambda: listens((site.api1.address, port)), SOON, "rest_tornado listens")
+    with SaltApiPool([url], username=USER, password=PASSWORD, eauth="file") as pool:
+        with pytest.raises(NoMasterAvailable, match="it is rest_tornado"):
+            pool.local("web", "test.ping")
+        assert not pool.status()["healthy_count"]
 
 
 def test_the_example_of_the_documentation(

@@ -14,7 +14,7 @@ from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import CallFailed
 from saltext_ha.api.jobs import JobStatus, read_status
 from saltext_ha.api.selection import Standing
-from saltext_ha.api.tokens import MAX_LOGIN, ApiToken, Refused, Tokens, http
+from saltext_ha.api.tokens import ApiToken, Refused, Tokens, http
 from saltext_ha.api.transport import Lost, NoTime, NotSent, Transport
 from saltext_ha.common import hysteresis as states
 from saltext_ha.common.hysteresis import Health, Rules
@@ -97,9 +97,9 @@ class MasterApi:
             return False  # it cannot be found out
         deadline = Deadline(limit)
         try:
-            answer = self._transport.exchange("GET", "/", deadline, most=MAX_LOGIN)
-            if answer.status != 200:
-                raise NotSent(f"GET /: {http(answer.status)}")
+            status = self._tokens.greet(deadline)
+            if status != 200:
+                raise NotSent(f"GET /: {http(status)}")
             token = self._tokens.login(deadline)
         except (NotSent, Lost, Refused) as exc:
             self.note(False, str(exc))

@@ -34,6 +34,9 @@ MAX_LOGIN = 1024 * 1024
 LONGEST_TOKEN = 4096
 # Seconds for giving a replaced token back.
 GOODBYE = 1.0
+# Its answers have other forms: it leaves full_return out, so each minion would seem to be down, and
+# a user who may not run a function gets a sentence with status 200, as if the function returned it.
+TORNADO = "it is rest_tornado; the pool needs rest_cherrypy there"
 
 
 class Refused(Exception):
@@ -129,6 +132,8 @@ class Tokens:
         payload = {"username": user, "password": password, "eauth": self._endpoint.eauth}
         begun, problem = time.monotonic(), ""
         try:
+            if not self._known:
+                self.greet(deadline)
             answer = self._transport.exchange(
                 "POST", "/login", deadline.part(limit=LOGIN_LIMIT), payload, most=MAX_LOGIN
             )
@@ -149,6 +154,21 @@ class Tokens:
             raise NotSent("login: the answer is not that of a salt-api")
         self._refused, self._known = None, True
         return token
+
+    def greet(self, deadline: Deadline) -> int:
+        """
+        Ask salt-api what it is, before it gets a password.
+
+        :return: the status of its answer.
+        :raises NotSent: it is rest_tornado, or cannot be reached.
+        :raises Lost: there is no whole answer.
+        """
+        answer = self._transport.exchange(
+            "GET", "/", deadline.part(limit=LOGIN_LIMIT), most=MAX_LOGIN
+        )
+        if answer.status == 200 and is_tornado(answer):
+            raise NotSent(TORNADO)
+        return answer.status
 
     def _note_refusal(self, password: Secret, begun: float) -> None:
         """A login that began then was refused."""
@@ -202,6 +222,16 @@ def read_token(answer: Answer, begun: float) -> ApiToken | None:
         return None
     # By the length of its life: the master's clock may be wrong, or ours.
     return ApiToken(Secret(text), begun + life - min(MARGIN, life / 10))
+
+
+def is_tornado(answer: Answer) -> bool:
+    """Whether the answer to ``GET /`` is that of rest_tornado, which alone has no client wheel."""
+    try:
+        found = answer.json()
+    except ValueError:
+        return False
+    clients = found.get("clients") if isinstance(found, dict) else None
+    return isinstance(clients, list) and "local" in clients and "wheel" not in clients
 
 
 MEANINGS = {

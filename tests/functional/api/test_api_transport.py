@@ -113,6 +113,24 @@ def test_what_may_have_run_is_not_run_again(servers: list[Server], answer: Any) 
         assert again == ["deploy"]
 
 
+def test_rest_tornado_gets_neither_a_call_nor_a_password(servers: list[Server]) -> None:
+    """It is another program, whose answers mean something else."""
+    first, second = servers
+    first.hello = {"clients": ["local", "local_async", "runner", "runner_async"]}
+    second.hello = {"clients": ["local", "runner", "wheel"], "return": "Welcome"}
+    with pool(*servers) as one:
+        assert one.runner("test.arg", ["x"]) == ["x"]
+        assert first.requests == []
+        assert second.calls("test.arg") == 1
+        found = one.status()["masters"][0]["reason"]
+        assert found == "it is rest_tornado; the pool needs rest_cherrypy there"
+        # It was exchanged meanwhile.
+        first.hello = second.hello
+        second.answer = not_running
+        assert one.runner("test.arg", ["y"]) == ["y"]
+        assert first.calls("test.arg") == 1
+
+
 def limited(handler: BaseHTTPRequestHandler, low: Any) -> None:
     respond(handler, b"<h1>429 Too Many Requests</h1>", 429)
 
