@@ -7,6 +7,7 @@ return.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
 from collections.abc import Mapping
@@ -23,8 +24,13 @@ JID = re.compile(r"[0-9]{20}(_[^/]{1,100})?")
 What Salt takes for a job id (``salt.utils.jid.is_jid``, 3006 to 3008), such as one of ``salt
 --jid=…_deploy42``, if it is not too long to show and can be a part of a path.
 """
-LOCAL, RETURN = "local_cache", "return.p"
-"""Salt's default job cache, and the file there of each minion that has returned."""
+LOCAL, RETURN, TARGETED = "local_cache", "return.p", ".minions.p"
+"""
+Salt's default job cache, and its files: of each minion that has returned, and of each job that was
+published here, for whom it was.
+"""
+NO_TARGET = "unknown-target"
+"""What Salt lists as the target of a job of which it has only a return."""
 MOST = 1000
 LONGEST = 200
 QUESTIONS = ("saltutil.find_job", "runner.test.arg")
@@ -57,7 +63,8 @@ class JobCache:
             if not matches(job, search) or (not search and job["function"] in QUESTIONS):
                 continue
             if not job["minions"]:
-                job = _job(str(jid), self._call("get_load", jid) or found[jid])
+                with contextlib.suppress(HaError):  # damaged: whom it was for is unknown
+                    job = _job(str(jid), self._load(str(jid)) or found[jid])
             rows.append({**job, "returned": self._returned(str(jid))})
             if len(rows) == limit:
                 break
@@ -70,13 +77,24 @@ class JobCache:
 
         :raises HaError: it cannot be read.
         """
-        load = self._call("get_load", jid)
+        load = self._load(jid)
         values = {
             str(minion): {"return": plain(each.get("return")), "retcode": _code(each)}
             for minion, each in self._returns(jid).items()
             if isinstance(each, Mapping)
         }
         return (_job(jid, load) if load and load.get("fun") else None), values
+
+    def _load(self, jid: str) -> Mapping[str, Any]:
+        """
+        How a job was published; empty: not by this master. If minions return it here all the same,
+        as those that have moved do, Salt keeps the first return in this place, which its own
+        ``get_load`` cannot read (``salt/utils/job.py``, 3006 to 3008).
+        """
+        self._check()
+        if self.returner == LOCAL and not (self._folder(jid) / TARGETED).exists():
+            return {}
+        return self._call("get_load", jid) or {}
 
     def _returned(self, jid: str) -> list[str]:
         """The minions that have returned; of Salt's default cache no return is read for that."""
@@ -124,12 +142,15 @@ class JobCache:
         jobs = f"{self._opts['cachedir']}/jobs"
         return Path(salt.utils.jid.jid_dir(jid, jobs, self._opts["hash_type"]))
 
-    def _call(self, function: str, *args: Any) -> Any:
-        import salt.loader
-
+    def _check(self) -> None:
         # Minions send their returns to an ext_job_cache themselves.
         if not (self._opts.get("job_cache", True) or self._opts.get("ext_job_cache")):
             raise HaError("it keeps no returns of jobs: job_cache: False")
+
+    def _call(self, function: str, *args: Any) -> Any:
+        import salt.loader
+
+        self._check()
         name = f"{self.returner}.{function}"
         try:
             if self._loaded is None:
@@ -172,7 +193,13 @@ def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
     def of(*names: str) -> Any:
         return next((load[name] for name in names if name in load), None)
 
-    function, target = of("Function", "fun"), of("Target", "tgt") or ""
+    function, target, kind = (
+        of("Function", "fun"),
+        of("Target", "tgt"),
+        of("Target-type", "tgt_type"),
+    )
+    if not target or target == NO_TARGET:
+        target, kind = "", "glob"
     minions, kwargs = of("Minions", "minions"), of("kwargs")
     kept = of("Metadata") or (kwargs.get("metadata") if isinstance(kwargs, Mapping) else None)
     return {
@@ -180,7 +207,7 @@ def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
         "function": ", ".join(map(str, function)) if isinstance(function, list) else str(function),
         "arguments": plain(list(of("Arguments", "arg") or ())),
         "target": ",".join(map(str, target)) if isinstance(target, list) else str(target),
-        "target_type": str(of("Target-type", "tgt_type") or "glob"),
+        "target_type": str(kind or "glob"),
         "user": str(of("User", "user") or "root"),
         "minions": sorted(map(str, minions)) if isinstance(minions, (list, set)) else [],
         "listening": kept == LISTENING,

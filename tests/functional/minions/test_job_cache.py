@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import salt.loader
 import salt.utils.jid
+import salt.utils.job
 
 from lab.engines import Place
 from saltext_ha.common.errors import HaError, InvalidRecord
@@ -39,6 +40,12 @@ def arrived(place: Place, jid: str, returned: dict[str, Any]) -> None:
         returners["local_cache.returner"](answer)
 
 
+def folder_of(place: Place, jid: str) -> Path:
+    """Where Salt's default job cache keeps a job."""
+    jobs = f"{place.opts['cachedir']}/jobs"
+    return Path(salt.utils.jid.jid_dir(jid, jobs, place.opts["hash_type"]))
+
+
 def test_jobs_newest_first(place: Place) -> None:
     cached(place, JIDS[0], {"w1": True}, minions=["w1", "w2"])
     cached(place, JIDS[1], {}, fun="state.apply", arg=["nginx"], tgt=["w1"], tgt_type="list")
@@ -53,6 +60,30 @@ def test_jobs_newest_first(place: Place) -> None:
     assert [row["jid"] for row in cache.jobs("state.", 5)] == [JIDS[1]]
     assert [row["jid"] for row in cache.jobs("ali*", 5)] == [JIDS[2]]
     assert cache.jobs("nothing", 5) == []
+
+
+def test_a_return_of_a_job_that_another_master_published(place: Place) -> None:
+    """
+    A minion that has moved returns it here. Salt keeps the first return in the place of the job,
+    and then cannot read it.
+    """
+    cached(place, JIDS[0], {"w1": True}, minions=["w1"])
+    answer = {"jid": JIDS[1], "id": "w2", "return": True, "fun": "test.ping", "retcode": 0}
+    salt.utils.job.store_job(dict(place.opts), answer)
+    cache = JobCache(place.opts)
+    assert cache.job(JIDS[1]) == (None, {"w2": {"return": True, "retcode": 0}})
+    moved, own = cache.jobs("", 10)
+    assert (own["jid"], own["target"], own["minions"]) == (JIDS[0], "*", ["w1"])
+    assert (moved["jid"], moved["function"], moved["returned"]) == (JIDS[1], "test.ping", ["w2"])
+    assert (moved["target"], moved["target_type"], moved["minions"]) == ("", "glob", [])
+
+
+def test_a_job_that_cannot_be_read_hides_no_other(place: Place) -> None:
+    cached(place, JIDS[0], {"w1": True}, minions=["w1"])
+    cached(place, JIDS[1], {"w1": True}, tgt="w*", minions=["w1"])
+    (folder_of(place, JIDS[1]) / ".minions.p").write_bytes(b"\xc1")
+    rows = JobCache(place.opts).jobs("", 10)
+    assert [(row["target"], row["minions"]) for row in rows] == [("w*", []), ("*", ["w1"])]
 
 
 @pytest.mark.timeout(60)

@@ -104,6 +104,16 @@ def test_who_may_have_listened_to_another_master_is_not_missing() -> None:
     assert (found["targeted"], found["missing"], found["retcode"]) == (None, [], 2)
 
 
+def test_a_job_is_shown_as_the_master_tells_it_that_published_it() -> None:
+    """Another one, to which a minion has moved, has its return alone."""
+    came = {**JOB, "target": "", "user": "root", "minions": [], "returned": ["web2"]}
+    job = {**JOB, "user": "alice", "returned": ["web1"]}
+    rows, _ = merged({"m1": [came], "m2": [job], "m3": [came]})
+    (row,) = rows
+    assert (row["target"], row["user"], row["masters"]) == ("web*", "alice", ["m1", "m2", "m3"])
+    assert (row["targeted"], row["returned"], row["missing"]) == (2, 2, [])
+
+
 @pytest.mark.parametrize(
     "nonsense", [{"jid": "nightly"}, {"minions": 5}, {"returned": None}, {"target": ...}, None, 7]
 )

@@ -239,6 +239,8 @@ def _merge(rows: dict[str, dict[str, Any]], master: str, job: Any) -> None:
     jid, told = check_jid(job["jid"]), _shown(job)
     minions, got = ({str(i) for i in job[key]} for key in ("minions", "returned"))
     row = rows.setdefault(jid, {**told, "masters": [], "minions": set(), "got": set()})
+    if not row["target"]:  # only returns of it were there
+        row |= told
     row["masters"].append(master)
     row["minions"] |= minions
     row["got"] |= got
