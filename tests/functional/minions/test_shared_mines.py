@@ -283,8 +283,8 @@ async def test_a_second_one_within_the_tolerance_comes_as_well(site: Site) -> No
 
 @in_a_loop
 async def test_a_copy_comes_by_way_of_another_master(site: Site) -> None:
-    site.m1.shared._lines = {"m2": site.m2}  # type: ignore[dict-item]
-    site.m3.shared._lines = {"m2": site.m2}  # type: ignore[dict-item]
+    site.m1.shared._contacts = {"m2": site.m2}  # type: ignore[dict-item]
+    site.m3.shared._contacts = {"m2": site.m2}  # type: ignore[dict-item]
     for n in (1, 2):
         site.m1.sends(MINE, "web1", {"n": n})
         await site.later()
