@@ -108,6 +108,7 @@ class Keeper:
         observer = Observer(
             store=store,
             replica=replica,
+            work=work,
             holds=holds,
             refused=refused,
             newcomers=newcomers,

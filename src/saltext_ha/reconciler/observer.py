@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
@@ -21,6 +21,7 @@ from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.wheel_calls import ONE_CALL, WheelCalls
+from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import interpretation, plan
@@ -73,6 +74,7 @@ class Observer:
 
     store: KeyStore
     replica: Replica
+    work: WorkQueue
     holds: Holds
     refused: RefusedIds
     newcomers: Newcomers
@@ -81,8 +83,6 @@ class Observer:
     writer: Writer
     calls: WheelCalls
     deleted_by_salt: bool
-    _signed_in: set[str] = field(default_factory=set)
-    """Ids whose key was pending, and whose minion says that it is accepted; they are settling."""
 
     def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], dict[str, bool]]:
         """
@@ -147,7 +147,6 @@ class Observer:
                 self.replica.meta.revocation_due = True
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
-        self._signed_in.discard(minion_id)
         return self._write(minion_id, content, records, writes, dict(known), by)
 
     def _author(self, minion_id: str, seen: Sighting, task: Task) -> str:
@@ -156,7 +155,7 @@ class Observer:
         by = self._by(task.by, minion_id, state if state in DECISIONS else DELETED)
         if by:
             return by
-        if minion_id in self._signed_in and state == ACCEPTED:
+        if self.work.signed_in(minion_id) and state == ACCEPTED:
             return MINION
         # Of a new id the key may have come with the folder.
         return "" if seen.applied == NEVER else OPERATOR
@@ -170,8 +169,8 @@ class Observer:
         if task.by not in ("", MINION) or states != (PENDING, ACCEPTED):
             return False
         if task.by == MINION:
-            self._signed_in.add(minion_id)
-        return minion_id in self._signed_in and not task.certain
+            self.work.sign_in(minion_id)
+        return self.work.signed_in(minion_id) and not task.certain
 
     def first(self, minion_id: str, seen: Sighting, task: Task) -> Record | None:
         """

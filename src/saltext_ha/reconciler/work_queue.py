@@ -30,6 +30,8 @@ class Work(NamedTuple):
     """From this time on it is believed that an absent key is gone."""
     deleted_by: str | None = None
     """By whom Salt reported it as deleted; None: it did not. Only Salt's event tells this."""
+    signed_in: bool = False
+    """Whether its key waited, and its minion says that it is accepted; only Salt's event tells."""
 
 
 class WorkQueue:
@@ -70,6 +72,14 @@ class WorkQueue:
             if work and (deleted or work.deleted_by is None):
                 del self._waiting[minion_id]
 
+    def sign_in(self, minion_id: str) -> None:
+        """The key of an id, which is looked at now, waited; its minion says that it is accepted."""
+        self._waiting[minion_id] = self._waiting[minion_id]._replace(signed_in=True)
+
+    def signed_in(self, minion_id: str) -> bool:
+        """Whether :meth:`sign_in` was said of an id since what it showed was last recorded."""
+        return minion_id in self._waiting and self._waiting[minion_id].signed_in
+
     def look_again(self, minion_id: str, believe: bool = True) -> None:
         """
         Look at an id again in a moment, and *believe* what it shows then; or look as if for the
@@ -79,7 +89,7 @@ class WorkQueue:
         known = self._waiting.get(minion_id, Work(math.inf))
         if believe:
             at = certain_at = min(at, known.certain_at)
-        self._waiting[minion_id] = Work(at, certain_at, known.deleted_by)
+        self._waiting[minion_id] = known._replace(at=at, certain_at=certain_at)
         self._next = min(self._next, at)
 
     def overdue(self) -> float:
@@ -128,7 +138,7 @@ class WorkQueue:
             known = self._waiting.get(minion_id)
             if known:
                 by = known.deleted_by if deleted_by is None else deleted_by
-                self._waiting[minion_id] = Work(at, known.certain_at, by)
+                self._waiting[minion_id] = known._replace(at=at, deleted_by=by)
             else:
                 self._waiting[minion_id] = new
         if ids:

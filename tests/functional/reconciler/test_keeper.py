@@ -82,6 +82,20 @@ def test_a_pending_key_that_salt_accepts_by_itself_is_accepted_a_moment_later(m1
     assert [(value.state, value.by) for value in web1.values] == [(REJECTED, OPERATOR)]
 
 
+def test_a_sign_in_says_nothing_of_an_acceptance_after_the_key_was_pending_again(
+    m1: Master,
+) -> None:
+    m1.knock("web1")
+    m1.settle()
+    m1.move("web1", PENDING, ACCEPTED)
+    assert m1.keeper.reconcile_all(tasks([Hint("web1", MINION, False)])) == []
+    m1.move("web1", ACCEPTED, PENDING)
+    assert m1.look_again() == []
+    m1.move("web1", PENDING, ACCEPTED)
+    (told,) = m1.scan_once()
+    assert [(value.state, value.by) for value in told.values] == [(ACCEPTED, OPERATOR)]
+
+
 def test_a_key_that_is_about_to_be_accepted_was_not_deleted_by_a_peers_word(
     m1: Master, m2: Master
 ) -> None:
