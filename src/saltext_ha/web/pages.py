@@ -87,13 +87,13 @@ class Pages:
         """The whole snapshot of the group."""
         taken = await self._snapshots.get()
         return web.Response(
-            body=taken.body, content_type=JSON, headers={"Age": str(int(_age(taken)))}
+            body=taken.body, content_type=JSON, headers={"Age": str(int(_shown_age(taken)))}
         )
 
     async def saltstack(self, request: web.BaseRequest) -> web.Response:
         """The answer for callers of salt-api: the URLs, and which masters are healthy."""
         taken = await self._snapshots.get()
-        return _json(callers(taken.data), Age=str(int(_age(taken))))
+        return _json(callers(taken.data), Age=str(int(_shown_age(taken))))
 
     async def minions(self, request: web.BaseRequest) -> web.Response:
         """Where minions are connected: those whose id matches ``glob``, at most ``limit``."""
@@ -151,7 +151,10 @@ class Pages:
             taken = await self._snapshots.get()
         except HaError as exc:
             return b"event: trouble\ndata: " + json.dumps(str(exc)).encode() + b"\n\n"
-        return b'event: status\ndata: {"age":%.1f,"status":%s}\n\n' % (_age(taken), taken.body)
+        return b'event: status\ndata: {"age":%.1f,"status":%s}\n\n' % (
+            _shown_age(taken),
+            taken.body,
+        )
 
     async def _find(self, glob: str) -> Mapping[str, Any]:
         """Ask for one glob at a time: with many minions it is work for all masters."""
@@ -205,10 +208,9 @@ def callers(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _age(taken: Taken) -> float:
+def _shown_age(taken: Taken) -> float:
     """Seconds; 0 for a valid snapshot, or a page would call fresh data old."""
-    age = time.monotonic() - taken.at
-    return age if age > GOOD_FOR else 0.0
+    return taken.age if taken.age > GOOD_FOR else 0.0
 
 
 def _json(data: Mapping[str, Any], status: int = 200, **headers: str) -> web.Response:

@@ -38,6 +38,11 @@ class Taken:
     body: bytes
     at: float
 
+    @property
+    def age(self) -> float:
+        """Seconds since then."""
+        return time.monotonic() - self.at
+
 
 class Snapshots:
     """
@@ -63,12 +68,12 @@ class Snapshots:
         :raises HaError: there is none, or only one that is too old, and a new one takes too long.
         """
         last = self._last
-        if last and _age(last) < GOOD_FOR:
+        if last and last.age < GOOD_FOR:
             return last
         if self._taking is None or self._taking.done():
             self._taking = tasks.begin(self._take())
         # Without an old one, wait: peers answer within their timeout, or not at all.
-        usable = last is not None and _age(last) < TOO_OLD
+        usable = last is not None and last.age < TOO_OLD
         patience = NEWER_WITHIN if usable else self._timeout + 5
         try:
             return await asyncio.wait_for(asyncio.shield(self._taking), patience)
@@ -78,7 +83,7 @@ class Snapshots:
             if usable:
                 return last
             raise HaError(
-                f"the state of the group is not known: what was found {_age(last):.0f} s ago "
+                f"the state of the group is not known: what was found {last.age:.0f} s ago "
                 "is too old, and this master is still asking; see  salt-run ha.status"
             ) from None
 
@@ -120,10 +125,6 @@ class Snapshots:
 
         found = await self._core.glance(read, NEWER_WITHIN)
         return self._changes[1] if found is None else found
-
-
-def _age(taken: Taken) -> float:
-    return time.monotonic() - taken.at
 
 
 def _listed(comparison: Mapping[str, Any]) -> dict[str, Any]:

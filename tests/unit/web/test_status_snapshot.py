@@ -63,8 +63,8 @@ def test_never_compared() -> None:
 
 def test_a_moment_is_no_age() -> None:
     now = time.monotonic()
-    assert pages._age(Taken({}, b"", now - 1)) == 0
-    assert pages._age(Taken({}, b"", now - 60)) == pytest.approx(60, abs=5)
+    assert pages._shown_age(Taken({}, b"", now - 1)) == 0
+    assert pages._shown_age(Taken({}, b"", now - 60)) == pytest.approx(60, abs=5)
 
 
 @in_a_loop
