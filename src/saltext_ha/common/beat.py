@@ -1,6 +1,6 @@
 """
-Rests that end together, unless somebody ends them: an idle engine wakes once for all its parts, not
-once for each of them.
+Pauses that end together, so that an idle engine wakes once for all its parts, not once for each. A
+pause can also be ended early.
 """
 
 from __future__ import annotations

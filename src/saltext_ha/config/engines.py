@@ -1,4 +1,4 @@
-"""``engines:`` in a daemon's configuration: what Salt starts by it, and what is wrong of ours."""
+"""``engines:`` of a daemon: which engines Salt starts, and what is wrong in the entry of ours."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Refuses a state folder that came here with a copy of the machine of another master, which runs; and
-an identity alone that did.
+Keeps this master from running as another one that runs: its machine was copied from that of the
+other one, with the state folder, or only the identity was copied.
 
 To the group both are one master: it calls now the one and now the other, and ``ha.leave`` on the
 copy would take out the other one.

@@ -1,6 +1,6 @@
 """
-What a master tells of itself when it is asked, read once: where it arrives. One that answers
-nonsense counts as one that does not answer; otherwise it could take the status from all others.
+What a master tells of itself, checked once, where it arrives. A master that answers nonsense counts
+as one that does not answer: otherwise it could break the status of the group for all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which masters a master brought into the group, by what all say of whom they pinned. Pure."""
+"""Which masters a master brought into the group, by what all members say of their pins; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which masters get no minions that others are to leave: pure, judged by each one's health."""
+"""Which masters get no minions when another one is drained, by the health of each; pure."""
 
 from __future__ import annotations
 
