@@ -56,7 +56,7 @@ class LeaderSettings:
     :ivar order: with ``group``: names of masters, the one that is to lead rather than the others
         first; the same on all. Those that are not named follow by their names.
     :ivar endpoints: members of one etcd cluster, which are tried in turn.
-    :ivar ca: a file: who signed their certificates; without, those of the system count.
+    :ivar ca: a file with the CA of their certificates; without, the CAs of the system count.
     :ivar cert: a file: the certificate that this master shows them; with ``key``.
     :ivar key: a file: the key of that certificate.
     :ivar username: of etcd, where it has users; with ``password_file``.

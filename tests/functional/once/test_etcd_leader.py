@@ -282,7 +282,7 @@ async def test_by_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
         shutil.copy(files["expired.pem"], renewed)
         for given, says in (
             ({"ca": files["ca.pem"]}, "is cert: set, valid, and of a CA that it trusts?"),
-            ({}, "give in ca: the file of who signed its certificate"),
+            ({}, "give in ca: the file with the CA of its certificate"),
             ({**own, "cert": renewed}, "is cert: set, valid, and of a CA that it trusts?"),
         ):
             async with masters([member], "m1", **given) as group:

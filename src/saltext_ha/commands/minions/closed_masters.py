@@ -1,4 +1,4 @@
-"""Which masters get no minions when another one is drained, by the health of each; pure."""
+"""Which masters get no minions by a drain or a rebalance, by the health of each; pure."""
 
 from __future__ import annotations
 
