@@ -154,6 +154,9 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                 users.write(f"trainee:{PASSWORD}\n")
             allowed = [{"@runner": ["config.get", "event.send"]}]
             settings["external_auth"]["file"]["trainee"] = allowed
+            # Beside rest_cherrypy, in the same process.
+            other = {"address": address, "port": lab.ports.cluster, "disable_ssl": True}
+            settings["rest_tornado"] = other
             # One that hangs for some seconds is not down: a test freezes a part of it for so long,
             # and a busy machine all of it.
             health = {"interval": 1, "timeout": 10, "deep_interval": 0, "fall": 5}
@@ -265,6 +268,28 @@ def test_a_token_is_good_from_every_address(door: Door) -> None:
         assert caller.send(path="/logout").status_code == 200
         assert owner.send().status_code == 401
         assert caller.refused == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_token_of_rest_tornado_comes_to_a_wrong_master(
+    site: Site, kind: str, tmp_path: Path
+) -> None:
+    """It tells a new token in a cookie only, and redirects calls with one that it does not know."""
+    printed, ports = site.printed[kind], site.lab.ports
+    text = printed.text
+    for master in site.masters:
+        tornado = (master.address, ports.cluster)
+        wait_for(lambda at=tornado: listens(at), SOON, f"rest_tornado of {master.name} listens")
+        text = text.replace(f"{master.address}:{ports.api}", f"{master.address}:{ports.cluster}")
+    assert text != printed.text
+    with Balancer(kind, text, tmp_path, printed.address, ports.api) as balancer:
+        door = Door(kind, site, balancer)
+        callers = [*door.on_both(), *(door.caller() for _ in range(2))]
+        homes = [caller.master() for caller in callers]
+        for _ in range(3):
+            assert [caller.master() for caller in callers] == homes
+        assert sum(caller.refused for caller in callers) == 0
+        door.close()
 
 
 @pytest.mark.core
