@@ -13,6 +13,7 @@ import yaml
 
 from saltext_ha.lint import check, collect, page
 from saltext_ha.lint.model import INFO, MASTER, MINION
+from saltext_ha.lint.rules.files import RIGHT
 from tests.unit.lint.linting import LAST, facts_of_text, hits, minion
 
 pytestmark = pytest.mark.core
@@ -55,7 +56,7 @@ def documented() -> Iterator[tuple[str, str, str]]:
             options = set(document)
             if options & {"services", "scrape_configs"} or is_sls(document):
                 continue  # of docker compose, of Prometheus, states
-            unknown = options - collect.KNOWN - {"ha", "ha_masters"}
+            unknown = options - collect.KNOWN - RIGHT - {"ha", "ha_masters"}
             # Older releases do not know those of a cluster.
             assert all(o.startswith("cluster_") for o in unknown), f"{source.name}: what is this?"
             yield source.name, MINION if "master" in options else MASTER, text

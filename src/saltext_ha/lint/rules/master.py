@@ -296,3 +296,23 @@ def edited_since(facts: HostFacts) -> Hits:
 def pools_over_tcp(facts: HostFacts) -> Hits:
     if facts.get("transport") == "tcp" and facts.get("worker_pools_enabled", True):
         yield Hit("transport", "tcp", beside="worker_pools_enabled")
+
+
+@BOOK.error(
+    "HA526",
+    "order_masters without master_id, on a master of a group",
+    CitedLine(
+        "salt/minion.py:6134 SyndicManager.iter_master_options",
+        "if master_id not in self._syndics:",
+    ),
+    "docs/minions.md",
+    why="A syndic that has several of these masters as syndic_master returns a job to the one that "
+    "the job names by its master_id, and without that to any of them. The wrong one takes one "
+    "return of a job and fails at the next: salt shows no return of some minions, and a syndic of "
+    "Salt 3008 then returns nothing any more.",
+    fix="set master_id to this master's entry in syndic_master of its syndics, word for word; "
+    "restart salt-master",
+)
+def returns_to_any(facts: HostFacts) -> Hits:
+    if facts.get("order_masters") and not facts.get("master_id") and in_group(facts):
+        yield Hit("order_masters", "True")
