@@ -147,13 +147,15 @@ class Runs:
 
     async def begin(
         self, name: str, function: str, by: str, within: float, pid: int
-    ) -> tuple[Run | None, str]:
+    ) -> tuple[Run | None, InTheWay | None]:
         """
         Note that this master begins to run *function* under *name*, in the process *pid*.
 
         :param within: seconds in which it may run only once in the whole group.
-        :return: the run; or None, and why it must not run.
-        :raises HaError: the run cannot be noted, or this master leads no more; it must not run.
+        :return: the run; or None, and what is in its way; if nothing is, it gave way to another
+            run that gave way, too: begin again.
+        :raises InvalidRecord: as :meth:`in_the_way`. :raises HaError: the run cannot be noted, or
+            this master leads no more; it must not run.
         """
         try:
             process = psutil.Process(pid)
@@ -161,7 +163,7 @@ class Runs:
             raise HaError(f"the process that is to run it is not found: {exc}") from None
         async with self._writing:
             if found := self.in_the_way(name, function, within):
-                return None, found.why
+                return None, found
             known = self.registers.get(name, RunRegister())
             fence = self._leader.standing.fence or 0
             dot = await self._next_dot()
@@ -172,22 +174,21 @@ class Runs:
             await self._write({name: known.written(dot, [run])})
             self._processes[name, run.start] = process
         await self._tell_all(name)
+        told, reached = self.registers[name], self.reached()
+        gives_way = runs.objection(told, run.start, time.time(), within, reached)
         try:
-            why = await self._objection(name, run, within)
+            why = "" if gives_way else await self._claim(name, within)
         except HaError:
             await self._withdraw(name, run, known)
             raise
-        if why:
-            await self._withdraw(name, run, known)
-            return None, why
-        log.info("ha once: name=%s runs %s by=%s", name, ascii(function), ascii(by))
-        return run, ""
+        if not gives_way and not why:
+            log.info("ha once: name=%s runs %s by=%s", name, ascii(function), ascii(by))
+            return run, None
+        await self._withdraw(name, run, known)
+        return None, InTheWay(run, why) if why else self.in_the_way(name, function, within)
 
-    async def _objection(self, name: str, run: Run, within: float) -> str:
-        """Why *run*, of which all were told, must not go on; empty if it may."""
-        known, reached = self.registers[name], self.reached()
-        if why := runs.objection(known, run.start, time.time(), within, reached):
-            return why
+    async def _claim(self, name: str, within: float) -> str:
+        """Why the store of the leader refuses a run; empty if it does not."""
         if not self._leader.standing.leads:
             raise LeadsNoMore(NO_MORE)
         return await self._leader.claim(name, within)

@@ -58,6 +58,11 @@ class SharedRegister(Generic[V]):
         """A text that differs if another value has the same dot."""
         raise NotImplementedError
 
+    @staticmethod
+    def may_vanish(value: V) -> bool:
+        """Whether the master that wrote *value* may take it back."""
+        return False
+
     @property
     def digest(self) -> bytes:
         """16 bytes that differ whenever two registers do."""
@@ -75,14 +80,15 @@ class SharedRegister(Generic[V]):
         """
         The merge of both registers.
 
-        If each claims to have replaced all values of the other, which honest masters never do, all
-        values stay side by side: otherwise none would be left.
+        If each claims to have replaced all values of the other, which honest masters do only with
+        values that :meth:`may_vanish`, all values stay side by side: otherwise none would be left.
         """
         own, told = ({value.dot: value for value in each.values} for each in (self, theirs))
         our_context, their_context = dict(self.context), dict(theirs.context)
         kept = set(surviving(own, our_context, told, their_context, lambda both: min(both)))
         if not kept and own and told:
-            kept = {*own.values(), *told.values()}
+            both = {*own.values(), *told.values()}
+            kept = set() if all(map(self.may_vanish, both)) else both
         most = sorted(kept, key=self.rank)[-MOST_VALUES:]
         seen = join(our_context, their_context)
         return replace(self, values=in_order(most), context=_seen(seen))

@@ -50,11 +50,13 @@ class InTheWay(NamedTuple):
 
     :ivar why: what is said of it.
     :ivar overdue: it has not ended, though its period is over: the next one is due.
+    :ivar fresh: it began so lately that it may yet be withdrawn.
     """
 
     run: Run
     why: str
     overdue: bool = False
+    fresh: bool = False
 
 
 class RunRegister(SharedRegister[Run]):
@@ -69,6 +71,11 @@ class RunRegister(SharedRegister[Run]):
     def text(value: Run) -> str:
         """Its state."""
         return value.state
+
+    @staticmethod
+    def may_vanish(value: Run) -> bool:
+        """Whether it may be withdrawn: two that began at once may each have given way."""
+        return value.state == RUNNING
 
     def written(self, dot: Dot, values: Iterable[Run]) -> RunRegister:
         """
@@ -135,8 +142,9 @@ def in_the_way(
     """
     for run in known.values:
         if run.state == RUNNING and run.on in reached:
-            overdue = abs(now - run.began) >= within
-            return InTheWay(run, f"{run.on} runs it, since {age(run, now)}", overdue)
+            since = abs(now - run.began)
+            why = f"{run.on} runs it, since {age(run, now)}"
+            return InTheWay(run, why, since >= within, since < AT_ONCE)
     for run in known.values:
         # A clock that was set back leaves runs in its future; those do not count.
         if abs(now - run.began) < within:

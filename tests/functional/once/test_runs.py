@@ -15,7 +15,7 @@ import pytest
 
 from saltext_ha.commands.once import once_runner
 from saltext_ha.commands.once.once import Once
-from saltext_ha.common.errors import EtcdError, HaError, PeerUnreachable
+from saltext_ha.common.errors import EtcdError, HaError, LeadsNoMore, PeerUnreachable
 from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica
 from saltext_ha.sync.vouching import Claiming, Vouching
@@ -30,12 +30,21 @@ NO_GROUP: Any = None
 
 
 class Core:
-    """What is used of the keeper's thread."""
+    """
+    What is used of the keeper's thread.
+
+    :ivar goes_on: while it is not set, writes wait. :ivar waits: whether one does.
+    """
 
     def __init__(self, file: Path) -> None:
-        self.replica = Replica(file)
+        self.replica, self.waits = Replica(file), False
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if function.__name__ == "write":
+            self.waits = not self.goes_on.is_set()
+            await self.goes_on.wait()
         return function(*arguments)
 
     async def meet(self, words: list[Any], sender: str) -> dict[str, list[str]]:
@@ -416,3 +425,65 @@ async def test_nonsense_is_refused_on_all_masters(tmp_path: Path) -> None:
     for wrong in ({"start": ["x", 1], "state": "gone"}, {"start": 5, "state": "done"}):
         with pytest.raises(HaError):
             await once.end({"name": "n", **wrong})
+
+
+@in_a_loop
+async def test_two_that_begin_seconds_apart_and_hear_of_each_other_late_do_not_both_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when one is stopped just before it writes its run down. Each would exit 0."""
+    monkeypatch.setattr("saltext_ha.replication.runs.AT_ONCE", 0.2)
+    group = Group(tmp_path)
+    group.leaders["m2"].follows = "m2"
+    group.cores["m1"].goes_on.clear()
+    first = asyncio.ensure_future(group.once("m1", name="n", within="1h", wait=5))
+    await until(lambda: group.cores["m1"].waits, "m1 has begun it, and is stopped")
+    await asyncio.sleep(0.3)
+    second = asyncio.ensure_future(group.once("m2", name="n", within="1h", wait=5))
+    await until(lambda: group.runs["m2"].registers, "m2 has begun it, too")
+    group.cores["m1"].goes_on.set()
+    answers = await first, await second
+    assert len(group.did) == 1
+    assert sorted(answer["skipped"] for answer in answers) == [False, True]
+
+
+@in_a_loop
+async def test_a_new_leader_runs_what_the_former_one_told_of_and_withdraws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, noticed = Group(tmp_path), asyncio.Event()
+
+    async def claim(name: str, within: float) -> str:
+        await noticed.wait()
+        raise LeadsNoMore("this master leads no more")
+
+    monkeypatch.setattr(group.leaders["m1"], "claim", claim)
+    first = asyncio.ensure_future(group.once("m1", name="n", within="1h", wait=0))
+    await until(lambda: group.runs["m2"].registers, "m1 has told of it")
+    for leader in group.leaders.values():
+        leader.follows = "m2"
+    second = asyncio.ensure_future(group.once("m2", name="n", within="1h", wait=20))
+    await until(lambda: group.told, "m2 has asked")
+    noticed.set()
+    assert (await first)["skipped"]
+    assert not (await second)["skipped"]
+    assert group.did == ["m2"]
+
+
+@in_a_loop
+async def test_what_is_heard_only_when_it_begins_is_answered_as_what_was_known(
+    tmp_path: Path,
+) -> None:
+    """A run that hangs is no success; and another function does not count as this one."""
+    group = Group(tmp_path)
+    group.leaders["m2"].follows = "m2"
+    with running() as pid:
+        group.down.add("m2")
+        assert (await group.runs["m1"].begin("n", "effect.do", "root", 60, pid))[0]
+        assert (await group.runs["m1"].begin("other", "f.g", "root", 60, pid))[0]
+        group.down.clear()
+        late = await group.once("m2", name="n", within=0, wait=0)
+        assert (late["skipped"], late["retcode"]) == (True, 1)
+        with pytest.raises(HaError, match=r"but it was f\.g, not effect\.do"):
+            await group.once("m2", name="other", within="1h", wait=0)
+    assert not group.did

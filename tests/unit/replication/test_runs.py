@@ -129,10 +129,19 @@ def test_a_run_that_its_master_has_yet_to_begin_is_hidden_by_nobody() -> None:
 
 
 def test_two_that_claim_to_have_replaced_each_other_leave_both() -> None:
-    one, two = begin(EMPTY, "m1")[0], begin(EMPTY, "m2")[0]
+    one, first = begin(EMPTY, "m1")
+    one, two = runs.end(one, dot(), first.start, DONE, 101), begin(EMPTY, "m2")[0]
     seen = tuple(sorted((*one.context, *two.context)))
     one, two = replace(one, context=seen), replace(two, context=seen)
     assert {each.on for each in one.merged(two).values} == {"m1", "m2"}
+
+
+def test_two_that_gave_way_to_each_other_are_both_gone() -> None:
+    one, first = begin(EMPTY, "m1")
+    two, second = begin(EMPTY, "m2")
+    both = one.merged(two)
+    one, two = runs.withdraw(both, first.start), runs.withdraw(both, second.start)
+    assert one.merged(two).values == two.merged(one).values == ()
 
 
 def test_the_end_of_a_run_that_was_replaced_changes_nothing() -> None:

@@ -12,10 +12,12 @@ from saltext_ha.once.leader import Leader
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.runs import Runs, check
 from saltext_ha.replication.record import Dot
+from saltext_ha.replication.runs import InTheWay
 from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
 
 RUN, SKIP, WAIT = "run", "skip", "wait"
+GAVE_WAY = "another master began it at the same time, and each gave way to the other; ask again"
 LATELY = 2.0
 """Seconds for which it counts who the others say that leads: those that wait ask every moment."""
 
@@ -41,19 +43,20 @@ class Once:
         standing = await self._standing()
         told = {"leader": standing.leader or None, "fence": standing.fence, "start": None}
         if name and (found := self._runs.in_the_way(name, function, within)):
-            do = WAIT if found.overdue else SKIP
-            return {**told, "do": do, "why": found.why, "overdue": found.overdue}
+            return {**told, **_after(found, standing)}
         if not standing.leads:
             return {**told, **_elsewhere(standing, name)}
         if not name:
             return {**told, "do": RUN, "why": ""}
         try:
-            run, why = await self._runs.begin(name, function, str(payload.get("by")), within, pid)
+            run, found = await self._runs.begin(name, function, str(payload.get("by")), within, pid)
         except LeadsNoMore as exc:  # another one may run it now, or this one again
             return {**told, "leader": None, "do": WAIT, "why": str(exc)}
-        if run is None:
-            return {**told, "do": SKIP, "why": why}
-        return {**told, "do": RUN, "why": "", "start": list(run.start)}
+        if run:
+            return {**told, "do": RUN, "why": "", "start": list(run.start)}
+        if found:
+            return {**told, **_after(found, standing)}
+        return {**told, "leader": None, "do": WAIT, "why": GAVE_WAY}
 
     async def _standing(self) -> Leadership:
         """Who leads: as this master knows; if it takes no part, as the others say."""
@@ -74,6 +77,14 @@ class Once:
         name, state = str(payload.get("name")), str(payload.get("state"))
         await self._runs.end(name, Dot(node, counter), state)
         return {}
+
+
+def _after(found: InTheWay, standing: Leadership) -> dict[str, Any]:
+    """What to do while *found* is in the way."""
+    # Of a master that leads no more: it is withdrawn if that master notices in time.
+    waits = found.fresh and standing.leads and found.run.on != standing.leader
+    do = WAIT if found.overdue or waits else SKIP
+    return {"do": do, "why": found.why, "overdue": found.overdue}
 
 
 def _elsewhere(standing: Leadership, name: str) -> dict[str, Any]:
