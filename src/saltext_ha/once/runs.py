@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -198,7 +199,8 @@ class Runs:
         async with self._writing:
             self._processes.pop((name, run.start), None)
             left = runs.withdraw(self.registers[name], run.start)
-            for earlier in () if left.values else known.values:
+            latest = left.last.began if left.last else -math.inf
+            for earlier in (each for each in known.values if each.began > latest):
                 left = runs.put_back(left, await self._next_dot(), earlier)
             await self._write({name: left})
         await self._tell_all(name)

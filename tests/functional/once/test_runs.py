@@ -487,3 +487,22 @@ async def test_what_is_heard_only_when_it_begins_is_answered_as_what_was_known(
         with pytest.raises(HaError, match=r"but it was f\.g, not effect\.do"):
             await group.once("m2", name="other", within="1h", wait=0)
     assert not group.did
+
+
+@in_a_loop
+async def test_a_run_that_is_withdrawn_leaves_to_be_seen_what_failed_last(tmp_path: Path) -> None:
+    """Though a peer tells of an older run, from when they did not reach each other."""
+    group = Group(tmp_path)
+    with running() as pid:
+        for master, state in (("m2", "done"), ("m1", "failed")):
+            group.leaders["m1"].follows = group.leaders["m2"].follows = master
+            group.down = {*group.names} - {master}
+            run, _ = await group.runs[master].begin("n", "f.g", "root", 0, pid)
+            assert run
+            await group.runs[master].end("n", run.start, state)
+        group.down = set()
+        group.leaders["m1"].refuses = EtcdError("etcd cannot be asked: space exceeded")
+        with pytest.raises(EtcdError, match="space exceeded"):
+            await group.runs["m1"].begin("n", "f.g", "root", 0, pid)
+    for runs in group.runs.values():
+        assert {row["state"] for row in runs.table()} == {"done", "failed"}
