@@ -162,6 +162,7 @@ class Runs:
             process = psutil.Process(pid)
         except psutil.Error as exc:
             raise HaError(f"the process that is to run it is not found: {exc}") from None
+        await self._ask_all()  # it may have been away, or lost its replica, and lead again
         async with self._writing:
             if found := self.in_the_way(name, function, within):
                 return None, found
@@ -175,8 +176,7 @@ class Runs:
             await self._write({name: known.written(dot, [run])})
             self._processes[name, run.start] = process
         await self._tell_all(name)
-        told, reached = self.registers[name], self.reached()
-        gives_way = runs.objection(told, run.start, time.time(), within, reached)
+        gives_way = runs.yields(self.registers[name], run.start, self.reached())
         try:
             why = "" if gives_way else await self._claim(name, within)
         except HaError:
@@ -228,8 +228,7 @@ class Runs:
         while True:
             await self._look_after()
             if time.monotonic() >= due:
-                asked = self._answering()
-                await asyncio.gather(*(self._compare(name, contact) for name, contact in asked))
+                await self._ask_all()
                 due = time.monotonic() + self._interval
             await rest(min(TURN, self._interval))
 
@@ -259,6 +258,11 @@ class Runs:
         return [
             (name, contact) for name, contact in self._contacts.items() if contact.up is not False
         ]
+
+    async def _ask_all(self) -> None:
+        """Learn of all runs that masters that are up know of."""
+        asked = self._answering()
+        await asyncio.gather(*(self._compare(peer, contact) for peer, contact in asked))
 
     async def _tell_all(self, name: str) -> None:
         """Tell all masters that are up; returns once each has written it down, or time is up."""

@@ -17,8 +17,8 @@ from saltext_ha.replication.vouching import MOST_UNKNOWN
 
 RUNNING, DONE, FAILED, UNFINISHED = "running", "done", "failed", "unfinished"
 STATES = (RUNNING, DONE, FAILED, UNFINISHED)
-AT_ONCE = 5.0
-"""Seconds between the beginnings of two runs of which neither master may have heard the other's."""
+FRESH = 5.0
+"""Seconds for which a run that began may yet be withdrawn."""
 MOST_SEEN = MOST_UNKNOWN
 """
 So many nodes in a register's context are enough: a peer takes these, whatever their masters are. A
@@ -144,7 +144,7 @@ def in_the_way(
         if run.state == RUNNING and run.on in reached:
             since = abs(now - run.began)
             why = f"{run.on} runs it, since {age(run, now)}"
-            return InTheWay(run, why, since >= within, since < AT_ONCE)
+            return InTheWay(run, why, since >= within, since < FRESH)
     for run in known.values:
         # A clock that was set back leaves runs in its future; those do not count.
         if abs(now - run.began) < within:
@@ -153,27 +153,18 @@ def in_the_way(
     return None
 
 
-def objection(
-    known: RunRegister, start: Dot, now: float, within: float, reached: Container[str]
-) -> str:
+def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:
     """
-    Why the run that began by *start*, of which all were told, must not go on; empty if it may. The
-    masters have answered with runs that the one that begins it did not know, as it was away, or
-    lost its replica. If several began at once, all but the first by name give way.
-
-    :param within: and *reached*: as :func:`in_the_way` takes them.
+    The master to which the run that began by *start* gives way, or empty. If several masters began
+    without knowing of each other, all but the first by name give way.
     """
     own = next((run for run in known.values if run.start == start), None)
-    if own is None:
-        return ""
-
-    def gives_way(run: Run) -> bool:
-        at_once = run.state == RUNNING and abs(run.began - own.began) < AT_ONCE
-        return at_once and run.on > own.on
-
-    others = tuple(run for run in known.values if run is not own and not gives_way(run))
-    found = in_the_way(RunRegister(others), now, within, reached)
-    return found.why if found else ""
+    others = [
+        run.on
+        for run in known.values
+        if own and run.state == RUNNING and run.on in reached and run.on < own.on
+    ]
+    return min(others, default="")
 
 
 def age(run: Run, now: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -43,12 +42,6 @@ def why_not(known: RunRegister, now: float, within: float, reached: set[str]) ->
     """What is said of the run that is in the way."""
     found = runs.in_the_way(known, now, within, reached)
     return found.why if found else ""
-
-
-def objection(
-    known: RunRegister, own: Run, now: float = 100.0, reached: Collection[str] = ("m1", "m2")
-) -> str:
-    return runs.objection(known, own.start, now, 60, reached)
 
 
 def test_one_that_runs_is_not_begun_again() -> None:
@@ -97,26 +90,12 @@ def test_of_two_that_begin_at_once_the_first_by_name_goes_on() -> None:
     one, first = begin(EMPTY, "m1")
     two, second = begin(EMPTY, "m2")
     both = one.merged(two)
-    assert objection(both, first) == ""
-    assert objection(both, second) == "m1 runs it, since 0 s"
-    assert objection(both, second, reached={"m2"}) == "m1 began it 0 s ago"
-    assert objection(both, first, reached={"m1"}) == "", "the first goes on, whoever is reached"
+    assert runs.yields(both, first.start, {"m1", "m2"}) == ""
+    assert runs.yields(both, second.start, {"m1", "m2"}) == "m1"
+    assert runs.yields(both, second.start, {"m2"}) == "", "m1 is not reached"
     after = runs.withdraw(both, second.start)
     assert both.merged(after) == after
     assert [each.on for each in after.values] == ["m1"]
-
-
-@pytest.mark.parametrize("own", ["m1", "m3"], ids=["first by name", "last by name"])
-def test_one_that_hears_of_an_earlier_run_only_when_it_begins_gives_way(own: str) -> None:
-    """By name it goes on only beside one that begins at the same time."""
-    earlier, first = begin(EMPTY, "m2", 70)
-    ended = runs.end(earlier, dot(NODES["m2"]), first.start, DONE, 71)
-    late, second = begin(EMPTY, own)
-    reached = ("m1", "m2", "m3")
-    assert objection(late.merged(earlier), second, reached=reached) == "m2 runs it, since 30 s"
-    assert objection(late.merged(ended), second, reached=reached) == "m2 ran it 30 s ago"
-    assert objection(late.merged(ended), second, now=140, reached=reached) == ""
-    assert objection(ended, second) == "", "it was replaced, by one who knew it"
 
 
 def test_a_run_that_its_master_has_yet_to_begin_is_hidden_by_nobody() -> None:
