@@ -162,7 +162,9 @@ def test_what_failed_and_has_no_room_has_failed(monkeypatch: pytest.MonkeyPatch)
         "web2": {"return": True, "retcode": 0},
     }
     found = lookup(JOB, returned)
-    assert found["returned"]["web1"] == {"error": past_jobs.NO_ROOM}
+    assert found["returned"]["web1"] == {
+        "error": f"{past_jobs.NO_ROOM}; salt-run jobs.lookup_jid {JID} on m1 shows it"
+    }
     assert (found["returned"]["web2"], found["failed"], found["retcode"]) == (True, ["web1"], 1)
 
 

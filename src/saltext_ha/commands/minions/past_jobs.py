@@ -15,7 +15,7 @@ from saltext_ha.minions.job_answers import NONSENSE
 from saltext_ha.minions.job_cache import MOST, JobCache, check_jid
 from saltext_ha.minions.job_specs import MAX_IDS, RUNNING, JobSpec
 from saltext_ha.minions.jobs import Jobs
-from saltext_ha.minions.own_jobs import MAX_ANSWERS, NO_ROOM
+from saltext_ha.minions.own_jobs import MAX_ANSWERS, NO_ROOM, SHOWS
 from saltext_ha.salt_bus.intake import fitted
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
@@ -87,7 +87,8 @@ class PastJobs:
             job, returned = await asyncio.to_thread(self._cache.job, jid)
         # A return whose value has no room keeps its code: it may have failed.
         values = {minion: each["return"] for minion, each in returned.items()}
-        there = fitted(values, MAX_ANSWERS, {"error": NO_ROOM})
+        too_much = {"error": NO_ROOM + SHOWS.format(jid, self._group.name)}
+        there = fitted(values, MAX_ANSWERS, too_much)
         fit = {minion: {**each, "return": there[minion]} for minion, each in returned.items()}
         # One that is for more minions than an answer takes was never published.
         (shown,) = fitting([job], MAX_LISTED - MAX_ANSWERS) if job else (None,)
