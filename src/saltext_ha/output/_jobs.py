@@ -38,7 +38,8 @@ def jobs(data: Data, screen: Screen) -> list[str]:
     whole = ["Job", "Returned", "State"]
     names = [name for job in data.get("jobs") or [] for name in job.get("masters") or []]
     named = Masters(["On"], names)
-    lines = table(screen, columns, rows, whole=whole, masters=named) if rows else ["no jobs"]
+    nothing = "no jobs on the masters that could be asked" if data.get("unknown") else "no jobs"
+    lines = table(screen, columns, rows, whole=whole, masters=named) if rows else [nothing]
     return [*lines, *not_asked(data, screen), *notes(data, screen)]
 
 
@@ -64,7 +65,8 @@ def head(data: Data, screen: Screen) -> list[str]:
     """The line that describes the job."""
     job, masters = data.get("job"), ", ".join(map(clean, data.get("published") or []))
     if not job:
-        found = "not known how it was published" if data.get("returned") else "no master knows it"
+        asked = "no master that could be asked" if data.get("unknown") else "no master"
+        found = "not known how it was published" if data.get("returned") else f"{asked} knows it"
         return [f"job {clean(data.get('jid'))}: {screen.paint(found, 'unknown')}"]
     what = shorten(clean(_call(job)), 200)
     by = f"{clean(job.get('user'))} on {masters}"

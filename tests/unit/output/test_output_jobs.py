@@ -86,6 +86,23 @@ def test_a_job_that_nobody_knows() -> None:
     shows({"kind": "lookup_jid", "jid": JID, "job": None}, f"job {JID}: no master knows it")
 
 
+def test_what_a_master_that_was_not_asked_may_know_is_not_denied() -> None:
+    shows(
+        {"kind": "jobs", "jobs": [], "unknown": {"m2": "timed out"}},
+        """
+        no jobs on the masters that could be asked
+        m2 could not be asked: timed out
+        """,
+    )
+    shows(
+        {"kind": "lookup_jid", "jid": JID, "job": None, "unknown": {"m2": "timed out"}},
+        f"""
+        job {JID}: no master that could be asked knows it
+        m2 could not be asked: timed out
+        """,
+    )
+
+
 IDS = [f"web{number}" for number in range(300)]
 REASON = {"about": "HA201", "text": "in its list", "fix": "mend it", "minions": IDS, "count": 1300}
 
