@@ -87,8 +87,8 @@ class JobCache:
 
     def _load(self, jid: str) -> Mapping[str, Any]:
         """
-        How a job was published; empty: not by this master. If minions return it here all the same,
-        as those that have moved do, Salt keeps the first return in this place, which its own
+        How a job was published; empty: not by this master. If a syndic that has several masters
+        returns it here all the same, Salt keeps the first return in this place, which its own
         ``get_load`` cannot read (``salt/utils/job.py``, 3006 to 3008).
         """
         self._check()

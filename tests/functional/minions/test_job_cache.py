@@ -64,8 +64,8 @@ def test_jobs_newest_first(place: Place) -> None:
 
 def test_a_return_of_a_job_that_another_master_published(place: Place) -> None:
     """
-    A minion that has moved returns it here. Salt keeps the first return in the place of the job,
-    and then cannot read it.
+    A syndic that has several masters may return it here. Salt keeps the first return in the place
+    of the job, and then cannot read it.
     """
     cached(place, JIDS[0], {"w1": True}, minions=["w1"])
     answer = {"jid": JIDS[1], "id": "w2", "return": True, "fun": "test.ping", "retcode": 0}
