@@ -78,7 +78,9 @@ class FileStore:
                 found[name] = found.get(name, 0) ^ mark
         changed = {name for name in self._seen.changed(found) if _may_be_id(name)}
         # What is left of *found* was never read.
-        self._listed = {i: (state, mark) for i, mark in found.items() if (state := only_in[i])}
+        self._listed = {
+            i: (state, mark) for i, mark in found.items() if (state := only_in[i]) and i in changed
+        }
         return changed
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
@@ -106,8 +108,6 @@ class FileStore:
 
     def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
-        if not _may_be_id(minion_id):  # an event may name any path
-            return Content(ABSENT, {})
         place = self._listed.pop(minion_id, None)
         if place and (content := self._read_one(minion_id, *place)):
             return content
@@ -165,8 +165,9 @@ class FileStore:
             return None
         self._seen[minion_id] = mark
         key = minion_key.fingerprint(text)
-        slot_mark = 0 if state == DENIED else mark
-        return Content(self._stored({state: key}), {key: text}, mark, slot_mark=slot_mark)
+        if state == DENIED:
+            return Content(Stored(denied=frozenset({key})), {key: text}, mark)
+        return Content(Stored(state, key), {key: text}, mark, slot_mark=mark)
 
     def junk(self, minion_id: str) -> list[str]:
         """See :meth:`KeyStore.junk`."""

@@ -19,6 +19,7 @@ from saltext_ha.keystore.base import KeyStore
 from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.dropping import Tombstones
+from saltext_ha.reconciler.first_looks import FirstLooks
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.merging import Merged, Merger
 from saltext_ha.reconciler.newcomers import Newcomers
@@ -118,6 +119,14 @@ class Keeper:
             calls=calls or WheelCalls(),
             deleted_by_salt=deleted_by_salt,
         )
+        first = FirstLooks(
+            store=store,
+            replica=replica,
+            refused=refused,
+            newcomers=newcomers,
+            observer=observer,
+            writer=writer,
+        )
         applier = Applier(
             store=store,
             replica=replica,
@@ -136,6 +145,7 @@ class Keeper:
             newcomers=newcomers,
             races=races,
             revocations=revocations,
+            first=first,
             observer=observer,
             applier=applier,
             writer=writer,

@@ -33,7 +33,6 @@ from saltext_ha.replication.record import (
     OBSERVATIONS,
     PENDING,
     Context,
-    Record,
     decide,
     join,
     observe,
@@ -95,7 +94,6 @@ class Observer:
         seen: dict[str, Sighting] = {}
         again: dict[str, bool] = {}
         held = self.replica.held
-        self.newcomers.measure(at_once=task.adopted)
         for minion_id in ids:
             found = self._find(minion_id, task.certain)
             if found is None:
@@ -152,7 +150,7 @@ class Observer:
     def _author(self, minion_id: str, seen: Sighting, task: Task) -> str:
         """Who made the change, as far as known: a name, :data:`MINION` or :data:`OPERATOR`."""
         state = seen.content.stored.state
-        by = self._by(task.by, minion_id, state if state in DECISIONS else DELETED)
+        by = self.by(task.by, minion_id, state if state in DECISIONS else DELETED)
         if by:
             return by
         if self.work.signed_in(minion_id) and state == ACCEPTED:
@@ -172,22 +170,7 @@ class Observer:
             self.work.sign_in(minion_id)
         return self.work.signed_in(minion_id) and not task.certain
 
-    def first(self, minion_id: str, seen: Sighting, task: Task) -> Record | None:
-        """
-        The record that :meth:`record` would write for an unknown id that shows one sound key and
-        nothing else; None for other ids. Nothing is written.
-        """
-        state, key, denied, extra = seen.content.stored
-        if not (state and key) or denied or extra or seen.content.junk:
-            return None
-        blank = self.refused.new_record(minion_id, key, seen.content.keys[key], state, ())
-        if blank is None:
-            return None
-        by = MINION if state == PENDING else self._by(task.by, minion_id, state)
-        value = self.writer.value(state, by)
-        return Record(*blank[:3], (value,), (value.dot,))
-
-    def _by(self, said: str, minion_id: str, state: str) -> str:
+    def by(self, said: str, minion_id: str, state: str) -> str:
         """Who did it. Salt may report a wheel call after the changes that the call made."""
         if said == OPERATOR:
             return self.calls.who(minion_id, state, ONE_CALL) or said

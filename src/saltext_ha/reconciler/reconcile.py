@@ -20,6 +20,7 @@ from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.reconciler.applier import Applier, Move
+from saltext_ha.reconciler.first_looks import FirstLooks
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.observer import Observer, Sighting, contexts
@@ -52,6 +53,7 @@ class Reconciler:
     newcomers: Newcomers
     races: Races
     revocations: Revocations
+    first: FirstLooks
     observer: Observer
     applier: Applier
     writer: Writer
@@ -238,17 +240,22 @@ class Reconciler:
         """
         writes = self.mode.writes and not task.adopted
         self.replica.bring(ids)
-        seen, again = self._see(ids, task, writes)
+        self.newcomers.measure(at_once=task.adopted)
+        first = self.first.see(ids, task)
+        others = [i for i in ids if i not in first]
+        seen, again = self._see(others, task, writes)
         changed: list[Record] = []
         moves: list[Move] = []
-        may_matter = task.revise or self.replica.held.count
+        may_matter = first or task.revise or self.replica.held.count
         if may_matter or any(each.news or each.applied.dirty for each in seen.values()):
             if not (task.blind or task.adopted or self.holds.is_ours()):
                 # The store vanished or was replaced while it was being read.
-                seen, again = {}, dict.fromkeys(ids, True)
+                first, seen, again = {}, {}, dict.fromkeys(ids, True)
             point("reconcile.begin")
             with self.replica.transaction():
-                changed, moves = self._record(ids, seen, again, task, writes)
+                changed = self.first.record(first, task)
+                found, moves = self._record(others, seen, again, task, writes)
+                changed += found
                 point("adopt.record" if task.adopted else "reconcile.record")
             point("reconcile.done")
         for minion_id, each in seen.items():
@@ -285,17 +292,8 @@ class Reconciler:
             self.replica.held.discard(ids if task.adopted else freed)
         changed: list[Record] = []
         moves: list[Move] = []
-        plain = not (task.revise or task.adopted)
         for minion_id in ids:
             shown = seen.get(minion_id)
-            if shown and plain and not self.replica.is_known(minion_id):
-                # Nearly all ids of a first pass: this takes a third of the work and writes the same
-                # rows.
-                first = self.observer.first(minion_id, shown, task)
-                if first:
-                    self.replica.add(first, shown.content.stored, shown.content.mark)
-                    changed.append(first)
-                    continue
             found, move = self._record_one(minion_id, shown, task, minion_id not in again, writes)
             changed += found.values()
             moves += [move] if move else []

@@ -12,7 +12,7 @@ import contextlib
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from saltext_ha.replica.key_counts import Tally
 from saltext_ha.replica.meta import Meta
 from saltext_ha.replica.nodes import Nodes
 from saltext_ha.replica.registers import Registers
-from saltext_ha.replica.row_cache import Rows, Shown
+from saltext_ha.replica.row_cache import FirstLook, Rows, Shown
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replica.vouched import Vouched
 from saltext_ha.replication.digest import DigestTree, bucket_of
@@ -289,19 +289,20 @@ class Replica:
         """Whether an id has a record, or was in the store when it was last recorded."""
         return self._rows.is_known(minion_id)
 
-    def add(self, record: Record, stored: Stored, mark: int) -> None:
+    def add(self, first: Collection[FirstLook]) -> None:
         """
-        :meth:`put` this node's first write about an unknown id, and :meth:`set_applied` what the
-        store shows for that id; inside a transaction only.
+        :meth:`put` this node's first writes about unknown ids, and :meth:`set_applied` what the
+        store shows for them; inside a transaction only.
 
         One record is no conflict, :meth:`next_dot` has noted the node, and only received values are
         compared with the transaction's other writes.
         """
-        done, bucket = self._done, bucket_of(record.minion_id)
-        digest, placed = self._rows.add(record, Applied(stored), mark)
-        done.digests += ((self.records, bucket, digest), (self.placements, bucket, placed))
-        done.written.setdefault(None, []).append(record)
-        done.moved.append((ABSENT, stored))
+        done = self._done
+        for minion_id, digest, placed in self._rows.add(first):
+            bucket = bucket_of(minion_id)
+            done.digests += ((self.records, bucket, digest), (self.placements, bucket, placed))
+        done.written.setdefault(None, []).extend(each.record for each in first)
+        done.moved.extend((ABSENT, each.stored) for each in first)
 
     def said_otherwise(self, record: Record, value: Value) -> bool:
         """Whether *value* of *record* has the dot of a known write that says something else."""

@@ -17,6 +17,7 @@ from saltext_ha.common.batches import batches
 from saltext_ha.replica import serializers
 from saltext_ha.replica.serializers import NEVER, Applied
 from saltext_ha.replication.digest import bucket_of
+from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, record_digest
 
 MAX_IDS = 2000
@@ -41,6 +42,21 @@ class Shown(NamedTuple):
 
 
 NOTHING = Shown(NEVER, b"", 0)
+
+
+class FirstLook(NamedTuple):
+    """What is recorded of an id of which nothing was known."""
+
+    record: Record
+    stored: Stored
+    mark: int
+
+
+PUT = "REPLACE INTO record (bucket, id, key, pub, state, body, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
+SHOW = (
+    "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, doing, mark)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 class Rows:
@@ -96,15 +112,26 @@ class Rows:
         self._to_write[record.minion_id, record.fingerprint] = new
         return old.digest if old else b"", new.digest
 
-    def add(self, record: Record, applied: Applied, mark: int) -> tuple[bytes, bytes]:
-        """:meth:`put` and :meth:`show` for an id without rows; returns both new digests."""
-        minion_id, key = record.minion_id, record.fingerprint
-        kept = Kept(record, record_digest(record))
-        shown = Shown(applied, serializers.placement_digest(minion_id, applied.stored), mark)
-        self._records[minion_id] = {key: kept}
-        self._to_write[minion_id, key] = kept
-        self._shown[minion_id] = self._to_show[minion_id] = shown
-        return kept.digest, shown.digest
+    def add(self, first: Iterable[FirstLook]) -> list[tuple[str, bytes, bytes]]:
+        """
+        Write the rows of ids without rows, now. They are not kept: hardly any is read soon, and to
+        keep those of a first pass takes a sixth of its time.
+
+        :return: for each the id, and the digests of both rows.
+        """
+        records, shown, digests = [], [], []
+        for record, stored, mark in first:
+            minion_id = record.minion_id
+            self._records.pop(minion_id, None)
+            self._shown.pop(minion_id, None)
+            digest = record_digest(record)
+            placed = serializers.placement_digest(minion_id, stored)
+            records.append(_record_row(record, digest))
+            shown.append(_shown_row(minion_id, Applied(stored), placed, mark))
+            digests.append((minion_id, digest, placed))
+        self._db.executemany(PUT, records)
+        self._db.executemany(SHOW, shown)
+        return digests
 
     def drop(self, record: Record) -> None:
         """Have :meth:`flush` delete *record*."""
@@ -123,8 +150,7 @@ class Rows:
             [(bucket_of(i), i, key) for (i, key), kept in self._to_write.items() if kept is None],
         )
         self._db.executemany(
-            "REPLACE INTO record (bucket, id, key, pub, state, body, digest)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            PUT,
             [_record_row(*kept) for kept in self._to_write.values() if kept],
         )
         self._db.executemany(
@@ -132,8 +158,7 @@ class Rows:
             [(bucket_of(i), i) for i, shown in self._to_show.items() if shown is NOTHING],
         )
         self._db.executemany(
-            "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, doing, mark)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            SHOW,
             [_shown_row(i, *row) for i, row in self._to_show.items() if row is not NOTHING],
         )
         self._to_write.clear()

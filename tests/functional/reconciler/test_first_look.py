@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from saltext_ha.keystore.base import Content
 from saltext_ha.reconciler.own_writes import OPERATOR
 from saltext_ha.reconciler.task import Task
 from saltext_ha.replication.record import (
@@ -59,7 +60,20 @@ def alike(*names: str) -> Iterator[list[Master]]:
 def two() -> Iterator[tuple[Master, Master]]:
     """Two masters that are the same, but that one has only the long way."""
     with alike("short", "long") as (short, long):
-        long.keeper.reconciler.observer.first = lambda *_: None  # type: ignore[method-assign]
+        reconciler = long.keeper.reconciler
+        see, record = reconciler.first.see, reconciler._record
+        first: set[str] = set()
+
+        def sees_none(ids: Iterable[str], task: Task) -> dict[str, Content]:
+            first.clear()
+            first.update(see(ids, task))
+            return {}
+
+        def in_the_same_order(ids: Sequence[str], *rest: Any) -> Any:
+            return record(sorted(ids, key=lambda i: i not in first), *rest)
+
+        reconciler.first.see = sees_none  # type: ignore[method-assign]
+        reconciler._record = in_the_same_order  # type: ignore[method-assign]
         yield short, long
 
 
@@ -120,6 +134,8 @@ acts = st.one_of(puts, puts, puts, looks, st.builds(gone, ids), hearings)
 
 @given(st.lists(acts, max_size=12))
 @example([put(ACCEPTED, "web0", KEYS[0]), put(PENDING, "web0", KEYS[1])])
+@example([put(ACCEPTED, "web0", KEYS[0]), put(PENDING, "web0", KEYS[0])])
+@example([put(ACCEPTED, "web0", KEYS[0]), put(PENDING, "web0", ""), observed("", True, False)])
 @settings(max_examples=50, deadline=None)
 def test_it_writes_what_the_long_way_writes(history: list[Act]) -> None:
     with two() as (short, long):
