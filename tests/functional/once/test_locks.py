@@ -258,6 +258,8 @@ def test_mistakes_and_signals(tmp_path: Path) -> None:
         assert ended(lock(engines["m2"], "--wait", "30", "x", "--", "true"))[0] == 0
 
 
+HEEDING = ("env", "--default-signal=HUP,INT")
+"""As what is started by hand: what a script starts in its background, or nohup, ignores these."""
 TRAPS = """
 for each in INT QUIT USR1 USR2; do trap "touch {folder}/$each" $each; done
 touch {folder}/begun
@@ -270,7 +272,7 @@ def test_a_signal_that_the_command_takes_leaves_it_the_lock(tmp_path: Path) -> N
     with masters(tmp_path) as engines:
         begun, script = tmp_path / "begun", TRAPS.format(folder=tmp_path)
         command = words(engines["m1"], "x", "--", "bash", "-c", script)
-        process = subprocess.Popen(command, start_new_session=True)
+        process = subprocess.Popen([*HEEDING, *command], start_new_session=True)
         wait_for(begun.exists, SOON, "it has the lock")
         for name in ("INT", "QUIT"):  # as a terminal sends them
             os.killpg(process.pid, signal.Signals[f"SIG{name}"])
@@ -349,7 +351,7 @@ sys.exit(run(Lock(ask, "x", "me", print), "x", sys.argv[1:], 0, print))
 
 
 def at_its_start(
-    *command: str, then: str = "pass", missing: str = "", before: tuple[str, ...] = ()
+    *command: str, then: str = "pass", missing: str = "", before: tuple[str, ...] = HEEDING
 ) -> tuple[int, str]:
     """
     Exit code and output of ``salt-ha lock``, which does *then* when its command has just begun.
