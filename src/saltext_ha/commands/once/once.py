@@ -43,7 +43,7 @@ class Once:
         standing = await self._standing()
         told = {"leader": standing.leader or None, "fence": standing.fence, "start": None}
         if name and (found := self._runs.in_the_way(name, function, within)):
-            return {**told, **_after(found, standing)}
+            return {**told, **_after(found)}
         if not standing.leads:
             return {**told, **_elsewhere(standing, name)}
         if not name:
@@ -55,7 +55,7 @@ class Once:
         if run:
             return {**told, "do": RUN, "why": "", "start": list(run.start)}
         if found:
-            return {**told, **_after(found, standing)}
+            return {**told, **_after(found)}
         return {**told, "leader": None, "do": WAIT, "why": GAVE_WAY}
 
     async def _standing(self) -> Leadership:
@@ -79,11 +79,9 @@ class Once:
         return {}
 
 
-def _after(found: InTheWay, standing: Leadership) -> dict[str, Any]:
+def _after(found: InTheWay) -> dict[str, Any]:
     """What to do while *found* is in the way."""
-    # Of a master that leads no more: it is withdrawn if that master notices in time.
-    waits = found.fresh and standing.leads and found.run.on != standing.leader
-    do = WAIT if found.overdue or waits else SKIP
+    do = WAIT if found.overdue or found.fresh else SKIP
     return {"do": do, "why": found.why, "overdue": found.overdue}
 
 
