@@ -78,6 +78,12 @@ def test_a_return_of_a_job_that_another_master_published(place: Place) -> None:
     assert (moved["target"], moved["target_type"], moved["minions"]) == ("", "glob", [])
 
 
+def test_a_job_cache_that_the_system_does_not_let_us_read(place: Place) -> None:
+    """As those of root, where salt-master runs as another user. Other masters still answer."""
+    with pytest.raises(HaError, match="File name too long"):
+        JobCache({**place.opts, "cachedir": f"/{'x' * 300}"}).job(JIDS[0])
+
+
 def test_a_job_that_cannot_be_read_hides_no_other(place: Place) -> None:
     cached(place, JIDS[0], {"w1": True}, minions=["w1"])
     cached(place, JIDS[1], {"w1": True}, tgt="w*", minions=["w1"])
