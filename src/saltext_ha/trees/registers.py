@@ -192,9 +192,10 @@ class TreeRegisters(Mapping[str, Register]):
             for name, contact in self._contacts.items()
             if with_these is None or name in with_these
         }
-        return (await answers_of(contacts, lambda name: self._compare(name, contacts[name], must)))[
-            1
-        ]
+        _, errors = await answers_of(
+            contacts, lambda name: self._compare(name, contacts[name], must)
+        )
+        return errors
 
     async def _compare(self, name: str, contact: Contact, must: bool) -> None:
         """:raises HaError: the peer could not be asked, or its answer is not taken; says why."""

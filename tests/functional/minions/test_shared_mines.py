@@ -126,7 +126,7 @@ class Master:
     def age(self, kind: str, minion_id: str) -> float:
         return self.clock() - self.cache.mark((kind, minion_id)) / 1e9
 
-    # -- as its line
+    # -- as the contact to it
 
     @property
     def client(self) -> Master:
