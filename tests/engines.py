@@ -111,12 +111,6 @@ def records(engine: Engine, minion_id: str = "web1") -> dict[bytes, Record]:
     return engine.known(lambda of: dict(of.get(minion_id)))
 
 
-def known_keys(engine: Engine, minion_id: str) -> int:
-    """Of how many keys of an id the engine knows."""
-    keys = engine.parts.core.replica._rows._records.get(minion_id)
-    return len(keys or ())
-
-
 def decisions(engine: Engine) -> Decisions:
     return Decisions(engine.parts.group, engine.parts.core)
 

@@ -23,7 +23,6 @@ from tests.engines import (
     accepted,
     decisions,
     delete,
-    known_keys,
     level,
     met,
     places,
@@ -229,7 +228,7 @@ async def test_a_glob_restores_no_key_of_which_only_the_end_is_known(tmp_path: P
         await m2.stop()
         put(one, "web1", folder=PENDING)
         await m1.hint("web1")
-        await until(lambda: known_keys(m1, "web1"), "it knocked")
+        await until(lambda: records(m1), "it knocked")
         (one.pki_dir / "minions_pre" / "web1").unlink()
         await m1.hint("web1", gone=True)
         async with Engine(two) as m2:
