@@ -140,7 +140,7 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
             engine.stop()
     rsync.copy(first.pki_dir, source)
     others = {name: copied_to_all(tool, source, copies[name]) for name, tool in COPIES.items()}
-    name = f"accepts on m1 → on all {masters}"
+    name = f"accepts without events on m1 → on all {masters}"
     return [Row(name, size, [took], rivals=others, budget=MANY, cpu=work)]
 
 
