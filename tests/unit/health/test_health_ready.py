@@ -34,7 +34,7 @@ def watcher(
     settings: HealthSettings | None = ASKS,
     draining: bool = False,
     lost: bool = False,
-    lines: Mapping[str, Any] | None = None,
+    contacts: Mapping[str, Any] | None = None,
     peers: tuple[str, ...] = (),
     damage: str = "",
     behind: str = "",
@@ -55,7 +55,7 @@ def watcher(
         host="10.0.0.1",
         core=core,
         pins=pins,
-        lines=dict(lines or {}),
+        contacts=dict(contacts or {}),
         echoes=Echoes("m1", EventBus({}), lambda tag, data: None, PROOFS),
         damage=lambda lately: damage,
         behind=lambda: behind,
@@ -90,12 +90,12 @@ def watcher(
         (watcher(lost=True), False, "its replica is being rebuilt"),
         (watcher(peers=("m2",)), False, "not yet in sync with m2 since its start"),
         (
-            watcher(peers=("m2", "m3"), lines={"m2": UNASKED, "m3": UP}),
+            watcher(peers=("m2", "m3"), contacts={"m2": UNASKED, "m3": UP}),
             False,
             "not yet in sync with m2 since its start",
         ),
         # A peer that is down has been asked, too: this one may be the last that serves.
-        (watcher(peers=("m2", "m3"), lines={"m2": DOWN, "m3": UP}), True, ""),
+        (watcher(peers=("m2", "m3"), contacts={"m2": DOWN, "m3": UP}), True, ""),
         (watcher(settings=None, peers=("m2",)), False, "not yet in sync with m2"),
     ],
 )
