@@ -40,7 +40,7 @@ class Core:
     """
     One keeper, shared by many tasks of one event loop.
 
-    :param publish: called with records that changed here, perhaps none, to be pushed to the peers.
+    :param publish: called with records that changed here, to be pushed to the peers.
     """
 
     def __init__(self, keeper: Keeper, publish: Callable[[Sequence[Record]], None]) -> None:
@@ -54,13 +54,17 @@ class Core:
             lambda problem: log.error("ha store: %s", problem),
             lambda: log.info("ha store: usable again"),
         )
-        self._missed: HaError | None = None
-        """Why not all that the store shows is known; None once a pass could list and record it."""
+        self._unlisted = ""
+        """Why the store could not be listed; empty once a pass has listed it again."""
+        self._unrecorded = ""
+        """Why what the store showed could not be read or recorded; empty once a pass could."""
+        self._list_at = math.inf
+        """When to make another pass, if no regular one comes before."""
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
         self._passes = 0
-        self._passed = -math.inf
-        """When the last pass ended."""
+        self._settled = 0.0
+        """When the last pass's finds are settled, and it is known whether too much is gone."""
         self._began: dict[int, float] = {}
         """Thread → when it began what it does now."""
         self._timer: asyncio.TimerHandle | None = None
@@ -83,7 +87,7 @@ class Core:
         Why it is not known what the store shows: it could not be listed, or what it showed could
         not be recorded. Empty if it is known.
         """
-        why = str(self._missed or "")
+        why = self._unlisted or self._unrecorded
         if self.mode.adopting:
             why = "its replica.db was lost, and is not rebuilt yet"
         return f"its keys are not known: {why}" if why else ""
@@ -99,7 +103,7 @@ class Core:
                 self._damaged.set()
             raise
         finally:
-            self._wait()
+            self._wait(loop)
 
     async def until_damaged(self) -> None:
         """
@@ -174,20 +178,19 @@ class Core:
             return await self._pass()
         finally:
             self._passes -= 1
-            self._passed = time.monotonic()
-            self._wait()
+            self._settled = time.monotonic() + work_queue.SETTLE
+            self._wait(asyncio.get_running_loop())
 
     async def _pass(self) -> float:
-        missed = self._missed
         try:
             ids, cost = await asyncio.get_running_loop().run_in_executor(None, self._list)
+            self._unlisted, self._list_at = "", math.inf
             portions = await self.run(self.keeper.reconciler.weigh, ids)
         except HaError as exc:
-            self._missed = exc
+            self._unrecorded = str(exc)
             self._note(exc)
             return 0.0
-        if self._missed is missed:  # another pass may have failed meanwhile
-            self._missed = None
+        self._unrecorded = ""
         for portion in portions or [[]]:
             await self.work(self.keeper.observe, portion)
         return cost
@@ -217,7 +220,7 @@ class Core:
         except HaError as exc:
             self._note(exc)
             raise
-        self._publish(merged.records)
+        self._follow(merged.records)
         if merged.learned or merged.disowned:
             await self.apply()
         return merged
@@ -249,7 +252,7 @@ class Core:
         try:
             while left is None or left:
                 changed, left = await self.run(self._apply_some, left)
-                self._publish(changed)
+                self._follow(changed)
         except HaError as exc:
             self._note(exc)
         else:
@@ -283,12 +286,12 @@ class Core:
         try:
             found = await self.run(look, *arguments)
         except HaError as exc:
-            self._missed = self._missed or exc
+            self._unrecorded = str(exc)
             self._note(exc)
             if asked:
                 raise
             return []
-        self._publish(found)
+        self._follow(found)
         await self.apply()
         return found
 
@@ -300,7 +303,7 @@ class Core:
         :return: the records that changed, and the ids that are left.
         """
         if left is None:
-            if self.problem:
+            if self.problem != self._unlisted:
                 self.replica.check_writable()
             left = self.replica.dirty() if self.keeper.mode.writes else []
         changed = self.keeper.reconciler.apply(left[:BATCH])
@@ -315,38 +318,34 @@ class Core:
         be listed.
         """
         if isinstance(error, UnlistedStore):
-            self._missed = error
-        self.problem = str(error) if error else self._unlisted
-        self._complaint.note(self.problem)
-        if self.problem:
+            self._unlisted = str(error)
+            self._list_at = time.monotonic() + work_queue.RETRY
+        problem = str(error) if error else self._unlisted
+        self._complaint.note(problem)
+        self.problem = problem
+        if problem:
             self.keeper.work.wake()
-        self._wait()
+            self._wait(asyncio.get_running_loop())
+        elif self._unrecorded:  # now it may be possible; the next regular pass may be far off
+            # Not at once: else what always fails would fill all time with passes.
+            self._list_at = min(self._list_at, time.monotonic() + work_queue.RETRY)
+            self.keeper.work.wake()
+            self._wait(asyncio.get_running_loop())
 
-    @property
-    def _unlisted(self) -> str:
-        """Why the store could not be listed; empty if it could."""
-        return str(self._missed) if isinstance(self._missed, UnlistedStore) else ""
+    def _follow(self, changed: Sequence[Record]) -> None:
+        if changed:
+            self._publish(changed)
 
-    @property
-    def _pass_at(self) -> float:
-        """
-        When to make up for what the last pass missed: it may be possible now, and the next regular
-        pass may be far off. Not at once: else what always fails would fill all time with passes.
-        """
-        missed = self._unlisted or (self._missed and not self.problem)
-        return self._passed + work_queue.RETRY if missed else math.inf
-
-    def _wait(self) -> None:
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set the timer for the next due work; not in the middle of a pass."""
-        # Once a pass's finds are settled, it is known whether too much is gone.
-        at = max(min(self.keeper.work.next, self._pass_at), self._passed + work_queue.SETTLE)
+        at = max(self.keeper.work.next, self._settled)
         if self._closed or self._passes or at == math.inf:
             return
         if self._timer:
             if self._timer.when() <= at:
                 return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at, self._begin_due)
+        self._timer = loop.call_at(at, self._begin_due)
 
     def _begin_due(self) -> None:
         self._timer = None
@@ -358,7 +357,7 @@ class Core:
         Look at what is due. A pass may see a folder half emptied, so vanished keys are believed to
         be gone, or held, only when no more of them vanish.
         """
-        if await self._still_changes() or time.monotonic() >= self._pass_at:
+        if await self._still_changes() or time.monotonic() >= self._list_at:
             await self.scan()  # its finds must settle first
         elif not self._passes:  # what a pass finds that has begun meanwhile must settle, too
             await self.work(lambda: self.keeper.reconcile_all(self.keeper.work.take()))

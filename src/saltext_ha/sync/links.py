@@ -47,9 +47,8 @@ class Links(Mapping[str, Link]):
 
     def push(self, records: Sequence[Record]) -> None:
         """Send records that changed here to every peer."""
-        if records:
-            for link in self._links.values():
-                link.push(records)
+        for link in self._links.values():
+            link.push(records)
 
     async def close(self) -> None:
         """Close all links, breaking off calls."""
