@@ -48,6 +48,7 @@ async def test_what_is_over_the_limit_waits_and_comes_in_later(tmp_path: Path) -
         accept(one.pki_dir, ["web1", waiting[0]])
         await m1.parts.core.scan()
         await until(lambda: there(two) == {"web1", waiting[0]}, "accepted")
+        assert waiting[0] not in m1.parts.core.keeper.newcomers.waiting
         # A key is in both folders for a moment.
         await until(lambda: not there(two) & there(two, PENDING), "and nowhere else")
         # One that nobody knows but this master is deleted.
